@@ -8,8 +8,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use dvp_core::ledger::rebuild;
 use dvp_core::ledger::statements::account_name;
 use dvp_core::operators::approvals::{approve, deny};
-use dvp_core::operators::ledger_operations::{LEDGER, Requested, request};
-use dvp_core::operators::requests::Maker;
+use dvp_core::operators::ledger_operations::{LEDGER, request};
+use dvp_core::operators::requests::{Maker, RequestedChange};
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation};
 use dvp_domain::ledger::{Claimant, Owner};
 use dvp_domain::money::Minor;
@@ -315,7 +315,7 @@ async fn make(wanted: LedgerRequest) -> anyhow::Result<()> {
     let operation = operation(&mut access, &wanted).await?;
     let OperationArgs { id, operator, reason, evidence, place, .. } = what;
     let maker = Maker { operator, reason, evidence };
-    let Requested { approval, repeated } = request(&mut access.conn, id, &operation, maker).await?;
+    let RequestedChange { approval, repeated } = request(&mut access.conn, id, &operation, maker).await?;
     let mut value = view(&approval);
     value["repeated"] = json!(repeated);
     print(place.json, &value, || {

@@ -67,7 +67,7 @@ use self::answers::{PaymentReport, Word};
 use self::folder::Folder;
 pub use self::given::GIVEN_BEFORE;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
-use self::intake::{Inbox, ReceivedFile, SETTLES_AFTER};
+use self::intake::{Inbox, SETTLES_AFTER};
 use self::outage::Outage;
 use self::schema::{Message, check};
 use self::status::{
@@ -405,6 +405,28 @@ fn new_payment(request: &RailRequest, instruction: &Instruction) -> NewBankPayme
         exponent: instruction.exponent,
         staged_file: String::new(),
         not_after: request.not_after,
+    }
+}
+
+/// A file of the bank that is being imported.
+#[derive(Debug, Clone, Copy)]
+struct ReceivedFile<'a> {
+    pub name: &'a str,
+    pub message: Message,
+    pub digest: [u8; 32],
+}
+
+impl ReceivedFile<'_> {
+    /// Records what it says about an order's payment.
+    async fn record(
+        &self,
+        tx: &mut sqlx::PgTransaction<'_>,
+        execution: &str,
+        said: &str,
+    ) -> Result<(), BankError> {
+        let file = clean(self.name, ID_MAX);
+        let received = NewBankMessage { execution, said, message: self.message.name(), file: &file };
+        Ok(bank_messages::insert_received(tx, received, &self.digest).await?)
     }
 }
 

@@ -13,8 +13,7 @@ use sqlx::PgPool;
 
 use super::taken::Taken;
 use dvp_store::StoreError;
-use dvp_store::ledger::balances::BalanceKey;
-use dvp_store::ledger::liquidity;
+use dvp_store::ledger::balances::{self, BalanceKey};
 use dvp_store::orders::quote_holds;
 
 /// The interval of background reads.
@@ -79,7 +78,7 @@ impl KnownBalances {
         let started = Instant::now();
         let mut conn = pool.acquire().await?;
         let mut read = Read { taken: Arc::clone(&self.taken), ..Read::default() };
-        for ((provider, asset), available) in liquidity::list_available(&mut conn).await? {
+        for ((provider, asset), available) in balances::list_available(&mut conn).await? {
             read.free.entry(asset).or_default().insert(provider, available);
         }
         for ((provider, asset), held) in quote_holds::list_held(&mut conn).await? {

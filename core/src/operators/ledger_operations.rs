@@ -18,18 +18,10 @@ use dvp_store::reconcile::wallets::is_surplus;
 use dvp_store::{PgConnection, StoreError};
 use serde_json::{Value, json};
 
-use crate::operators::requests::{self, Maker, Wanted, begin, end};
+use crate::operators::requests::{self, Maker, RequestedChange, Wanted, begin, end};
 
 /// The kind of requests about the ledger.
 pub const LEDGER: &str = "ledger";
-
-/// The result of a request.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Requested {
-    pub approval: Approval,
-    /// It was requested before.
-    pub repeated: bool,
-}
 
 /// Why an operation was not requested or posted.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +73,7 @@ pub async fn request(
     id: &str,
     operation: &Operation,
     maker: Maker<'_>,
-) -> Result<Requested, LedgerError> {
+) -> Result<RequestedChange, LedgerError> {
     let given = [id, maker.operator, maker.reason, maker.evidence];
     if given.iter().any(|text| text.trim().is_empty()) {
         return Err(LedgerError::NoReason);
@@ -101,7 +93,7 @@ async fn request_in(
     id: &str,
     operation: &Operation,
     maker: Maker<'_>,
-) -> Result<Requested, LedgerError> {
+) -> Result<RequestedChange, LedgerError> {
     let details = requests::written(operation)?;
     let touches = operation.touches();
     approval_store::lock(conn).await?;
@@ -109,7 +101,7 @@ async fn request_in(
     if let Some(standing) = requests::find_standing(conn, LEDGER, id, version).await? {
         let is_same = standing.details == details;
         return if is_same {
-            Ok(Requested { approval: standing, repeated: true })
+            Ok(RequestedChange { approval: standing, repeated: true })
         } else {
             Err(LedgerError::Conflict)
         };
@@ -123,7 +115,7 @@ async fn request_in(
     record(conn, id, &format!("propose_{action}"), operator, reason, &kept, version).await?;
     let approval = approval_store::find(conn, &request).await?;
     let approval = approval.ok_or(LedgerError::Store(StoreError::Stale { what: "the request" }))?;
-    Ok(Requested { approval, repeated: false })
+    Ok(RequestedChange { approval, repeated: false })
 }
 
 /// Posts an operation that `checker` approves.

@@ -24,13 +24,14 @@ use dvp_domain::names::names;
 use dvp_store::chain::retention as chain;
 use dvp_store::database::lease::Lease;
 use dvp_store::database::partitions::{self, DayTable};
+use dvp_store::database::retention::{self, OUTDATED, delete};
+use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::RETENTION_HOURS;
-use dvp_store::orders::{bank_messages, feed, rail_calls};
 use dvp_store::partners::personal::messages;
 use dvp_store::partners::personal::orders::{self, ErasableOrder, list_due};
 use dvp_store::webhooks::{self, deliveries as webhook_deliveries};
 use dvp_store::workers::{self, Apart, Attended, Step, Worker, in_database, pause, set_aside};
-use dvp_store::{StoreError, database::retention, operators::accounts, operators::limits};
+use dvp_store::{StoreError, operators::accounts, operators::limits};
 
 use crate::operators::personal_data::erase_order;
 
@@ -150,18 +151,18 @@ impl Subject {
             Self::Deliveries => webhook_deliveries::trim(conn, ROWS).await,
             Self::WebhookLog => webhook_deliveries::drop_old_day(conn).await,
             Self::WebhookAnswers => webhooks::delete_old_answers(conn, ROWS).await,
-            Self::Idempotency => retention::delete_idempotency(conn, ages.idempotency, ROWS).await,
-            Self::Nonces => retention::delete_nonces(conn, ROWS).await,
-            Self::PermitHolds => retention::delete_permit_holds(conn, ROWS).await,
-            Self::PublishedPermits => retention::delete_published_permits(conn, ROWS).await,
+            Self::Idempotency => delete(conn, retention::IDEMPOTENCY, ages.idempotency, ROWS).await,
+            Self::Nonces => delete(conn, retention::NONCES, OUTDATED, ROWS).await,
+            Self::PermitHolds => delete(conn, retention::PERMIT_HOLDS, OUTDATED, ROWS).await,
+            Self::PublishedPermits => delete(conn, retention::PUBLISHED_PERMITS, OUTDATED, ROWS).await,
             Self::Abandonments => retention::delete_abandonments(conn, ABANDONMENTS, ROWS).await,
-            Self::QuoteRequests => retention::delete_quote_requests(conn, ages.quotes, ROWS).await,
-            Self::FirmQuotes => retention::delete_firm_quotes(conn, ages.quotes, ROWS).await,
-            Self::FixMessages => retention::delete_fix_messages(conn, ages.fix_messages, ROWS).await,
+            Self::QuoteRequests => delete(conn, retention::QUOTE_REQUESTS, ages.quotes, ROWS).await,
+            Self::FirmQuotes => delete(conn, retention::FIRM_QUOTES, ages.quotes, ROWS).await,
+            Self::FixMessages => delete(conn, retention::FIX_MESSAGES, ages.fix_messages, ROWS).await,
             Self::FixArchive => partitions::drop_old_day(conn, DayTable::FixMessages, ages.fix_archive).await,
-            Self::Notices => retention::delete_notices(conn, ages.notices, ROWS).await,
-            Self::Transactions => retention::delete_transactions(conn, ages.transactions, ROWS).await,
-            Self::LimitUsage => retention::delete_limit_usage(conn, LIMIT_USAGE, ROWS).await,
+            Self::Notices => delete(conn, retention::NOTICES, ages.notices, ROWS).await,
+            Self::Transactions => delete(conn, retention::TRANSACTIONS, ages.transactions, ROWS).await,
+            Self::LimitUsage => delete(conn, retention::LIMIT_USAGE, LIMIT_USAGE, ROWS).await,
             Self::OpenChanges => limits::merge_open(conn, ROWS).await,
             Self::ConsoleSessions => accounts::sessions::delete_old(conn, CONSOLE_SESSIONS, ROWS).await,
             Self::PersonalData => match ages.personal_data {
@@ -171,8 +172,8 @@ impl Subject {
             Self::ChainWork => chain::delete_work(conn, ages.chain, ORDERS_ON_CHAIN).await,
             Self::ChainStrangers => chain::delete_strangers(conn, ages.chain, ROWS).await,
             Self::ChainOrphans => chain::delete_orphans(conn, ages.chain, ROWS).await,
-            Self::RailCalls => rail_calls::delete_old(conn, ages.order_records, ROWS).await,
-            Self::BankMessages => bank_messages::delete_old(conn, ages.order_records, ROWS).await,
+            Self::RailCalls => delete(conn, retention::RAIL_CALLS, ages.order_records, ROWS).await,
+            Self::BankMessages => retention::delete_bank_messages(conn, ages.order_records, ROWS).await,
             Self::FixAccounts => messages::erase_sent(conn, ROWS).await,
             Self::SetAside => set_aside::delete_abandoned(conn, ROWS).await,
         }

@@ -7,24 +7,22 @@ use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, Row as _};
 
 use crate::partners::personal::orders::{UNENDED, without_personal_data};
-use crate::{StoreError, read};
+use crate::{StoreError, read, statement};
 
 pub use crate::ledger::closings::find_closed_until;
 
 /// When the first order ended, or the first entry was posted.
 pub async fn find_beginning(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
-    let first = sqlx::query_scalar(
-        "select least((select min(until) - interval '1 microsecond' from ledger_closing), \
-                      (select terminal_at from execution where terminal_at is not null order by terminal_at limit 1))",
-    );
-    Ok(first.fetch_one(conn).await?)
+    let sql = "select least((select min(until) - interval '1 microsecond' from ledger_closing), \
+                      (select terminal_at from execution where terminal_at is not null order by terminal_at limit 1))";
+    statement::load_value(conn, sql, ()).await
 }
 
 /// How many of these orders have something on its way: funds, payments, work, decisions.
 pub async fn count_unended(conn: &mut PgConnection, references: &[&str]) -> Result<i64, StoreError> {
-    let statement =
+    let sql =
         format!("select count(*) from execution e where e.reference = any($1) and ({UNENDED}) is not null");
-    Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).bind(references).fetch_one(conn).await?)
+    statement::load_value(conn, sqlx::AssertSqlSafe(sql), (references,)).await
 }
 
 /// An ended order without personal data.
@@ -72,20 +70,12 @@ pub async fn list_ended(
     after: &str,
     limit: i64,
 ) -> Result<Vec<ArchivedOrder>, StoreError> {
-    let rows = sqlx::query_as(
-        "select reference, partner_id, livemode, intent_id, client_reference, entity, terms, state_name, state, \
-                accepted_at, terminal_at \
+    let sql = "select reference, partner_id, livemode, intent_id, client_reference, entity, terms, state_name, \
+                state, accepted_at, terminal_at \
          from execution \
          where terminal_at is not null and terminal_at >= $1 and terminal_at < $2 and (terminal_at, reference) > ($1, $3) \
-         order by terminal_at, reference limit $4",
-    )
-    .bind(from)
-    .bind(to)
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by terminal_at, reference limit $4";
+    statement::list(conn, sql, (from, to, after, limit)).await
 }
 
 /// An event, without its beneficiary.
@@ -107,13 +97,11 @@ pub async fn list_events(
     conn: &mut PgConnection,
     references: &[&str],
 ) -> Result<Vec<ArchivedEvent>, StoreError> {
-    let rows = sqlx::query_as(
-        "select v.reference, v.sequence, v.event_id, v.type, v.position, v.occurred_at, v.observed_at, \
+    let sql = "select v.reference, v.sequence, v.event_id, v.type, v.position, v.occurred_at, v.observed_at, \
                 jsonb_set(v.object::jsonb, '{beneficiary}', \
                           '{\"nameMasked\": null, \"accountLast4\": null, \"accountHash\": null}', false)::text as object \
-         from event_record v where v.reference = any($1) order by v.reference, v.sequence",
-    );
-    Ok(rows.bind(references).fetch_all(conn).await?)
+         from event_record v where v.reference = any($1) order by v.reference, v.sequence";
+    statement::list(conn, sql, (references,)).await
 }
 
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -129,10 +117,9 @@ pub async fn list_receipts(
     conn: &mut PgConnection,
     references: &[&str],
 ) -> Result<Vec<ArchivedReceipt>, StoreError> {
-    let rows = sqlx::query_as(
-        "select reference, coalesce(body, remainder) as body, content_hash, issued_at from receipt where reference = any($1) order by reference",
-    );
-    Ok(rows.bind(references).fetch_all(conn).await?)
+    let sql = "select reference, coalesce(body, remainder) as body, content_hash, issued_at \
+         from receipt where reference = any($1) order by reference";
+    statement::list(conn, sql, (references,)).await
 }
 
 /// An entry of the ledger.
@@ -156,17 +143,14 @@ pub async fn list_entries(
     from: DateTime<Utc>,
     to: DateTime<Utc>,
 ) -> Result<Vec<ArchivedEntry>, StoreError> {
-    let rows = sqlx::query_as(
-        "select reference, step, line, reason, owner_kind, owner, part, asset, trim_scale(amount)::text as amount, \
-                recorded_at from ledger_entry where recorded_at >= $1 and recorded_at < $2",
-    );
-    Ok(rows.bind(from).bind(to).fetch_all(conn).await?)
+    let sql = "select reference, step, line, reason, owner_kind, owner, part, asset, trim_scale(amount)::text as \
+                amount, recorded_at from ledger_entry where recorded_at >= $1 and recorded_at < $2";
+    statement::list(conn, sql, (from, to)).await
 }
 
 /// Whether a closed day has entries: each account that had any has a closing of that day.
 pub async fn has_entries(conn: &mut PgConnection, end: DateTime<Utc>) -> Result<bool, StoreError> {
-    let found = sqlx::query_scalar(
-        "select exists (select from ledger_closing where until > $1 - interval '24 hours' and until <= $1)",
-    );
-    Ok(found.bind(end).fetch_one(conn).await?)
+    let sql =
+        "select exists (select from ledger_closing where until > $1 - interval '24 hours' and until <= $1)";
+    statement::load_value(conn, sql, (end,)).await
 }

@@ -14,9 +14,9 @@ mod status;
 pub use events::{KeptEvent, list_block_events, list_range_events};
 pub use facts::{
     DerivedFacts, Emitted, Gate, GatedKind, Heights, NewFill, PassableFill, WaitingFill, WaitingFills,
-    count_waiting_fills, insert_fact, lift_gates, list_new_fills, list_passable_fills, list_waiting_fills,
-    open as open_facts, publish_events, publish_late_events, reset_gates, retract_refunds_of_cancels,
-    set_gates,
+    complete_command, count_waiting_fills, fail_command, insert_fact, lift_gates, list_new_fills,
+    list_passable_fills, list_waiting_fills, open as open_facts, publish_events, publish_late_events,
+    reset_gates, retract_refunds_of_cancels, set_gates,
 };
 pub use index::{
     BlockRow, Cursor, HaltReason, Halted, LogRow, commit_without_waiting, find_cursor, find_known_hash,
@@ -26,12 +26,12 @@ pub use index::{
 pub use relay::{
     AccountState, AttemptRow, ChainFees, CommandFilter, CommandRow, CommandState, CommandView, Load,
     NewAttempt, NewSlot, RelayerAccount, Retried, Share, SlotRow, SlotState, WaitingRow, abandon_slots,
-    await_deposit, complete_command, count_waiting, defer_commands, fail_command, finalize_slots, find_load,
-    find_next_nonce, find_share, find_stored_nonce, has_goal_event, insert_attempt, insert_slot, judge_slots,
-    list_accounts, list_attempts, list_commands, list_fees, list_live_commands, list_ready_commands,
-    list_retired, list_signers, list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast,
-    mark_foreign, mark_mined, mark_unmined, note_balance, note_fees, note_send_error, note_unable,
-    release_deposited, remake_slot, reserve_nonce, retry_command, trouble_command,
+    await_deposit, count_waiting, defer_commands, finalize_slots, find_load, find_next_nonce, find_share,
+    find_stored_nonce, has_goal_event, insert_attempt, insert_slot, judge_slots, list_accounts,
+    list_attempts, list_commands, list_fees, list_live_commands, list_ready_commands, list_retired,
+    list_signers, list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast, mark_foreign,
+    mark_mined, mark_unmined, note_balance, note_fees, note_send_error, note_unable, release_deposited,
+    remake_slot, reserve_nonce, retry_command, trouble_command,
 };
 
 pub use status::{Backfill, IndexerState, StateName, StatusRow, list_statuses, report_status};

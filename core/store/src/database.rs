@@ -41,17 +41,53 @@ pub mod session;
 mod tls;
 mod wire;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{Connection as _, PgConnection};
 
-pub use self::address::{AddressError, TlsFiles};
 pub use self::availability::Availability;
 pub(super) use self::availability::Watch;
 pub(super) use self::primary::Primary;
 use self::relay::{Route, Upstream};
+
+/// PEM files for TLS to the database.
+#[derive(Debug, Clone, Default)]
+pub struct TlsFiles {
+    /// The only trusted authorities; without it the system's.
+    pub ca: Option<PathBuf>,
+    pub client_certificate: Option<PathBuf>,
+    pub client_key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    const fn is_empty(&self) -> bool {
+        self.ca.is_none() && self.client_certificate.is_none() && self.client_key.is_none()
+    }
+}
+
+/// Why the settings do not describe a safe connection. Each message begins with the setting to change.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    #[error("database.url: {0}")]
+    Url(String),
+    #[error("database.url: sslmode={mode} is less than verify-full, which {reason} needs")]
+    Weak { mode: String, reason: String },
+    #[error("database.url: {name} is not read; set {instead}")]
+    Parameter { name: String, instead: &'static str },
+    #[error("{setting}: {path}: {reason}", path = path.display())]
+    File { setting: &'static str, path: PathBuf, reason: String },
+    #[error("database.client_certificate and database.client_key are given together or not at all")]
+    HalfAClient,
+    #[error("database.ca: this machine has no certificate authorities of its own, so it must be given")]
+    NoAuthorities,
+    #[error("database.url: {0} is no host name that a certificate can be for")]
+    HostName(String),
+    #[error("database.urls: {0}")]
+    Several(&'static str),
+}
 
 /// The time limits of a connection. The server ends what takes longer; when the server does not answer, the connection
 /// is closed a little later.

@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// The executions of a stage that have not ended.
 #[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
@@ -14,22 +14,18 @@ pub struct OpenStage {
 }
 
 pub async fn list_open_stages(conn: &mut PgConnection) -> Result<Vec<OpenStage>, StoreError> {
-    let rows = sqlx::query_as(
-        "select state_name as stage, count(*) as orders, \
+    let sql = "select state_name as stage, count(*) as orders, \
                 greatest(extract(epoch from clock_timestamp() - min(coalesce(last_occurred_at, accepted_at))), 0)::float8 \
                     as oldest_seconds \
-         from execution where terminal_at is null group by state_name",
-    );
-    Ok(rows.fetch_all(conn).await?)
+         from execution where terminal_at is null group by state_name";
+    statement::list(conn, sql, ()).await
 }
 
 /// What open orders pay, in minor units, by asset.
 pub async fn list_open_amounts(conn: &mut PgConnection) -> Result<Vec<(String, f64)>, StoreError> {
-    let rows = sqlx::query_as(
-        "select asset, sum(amount)::float8 from open_change \
-         where scope = 'everything' and target = '' group by asset",
-    );
-    Ok(rows.fetch_all(conn).await?)
+    let sql = "select asset, sum(amount)::float8 from open_change \
+         where scope = 'everything' and target = '' group by asset";
+    statement::list(conn, sql, ()).await
 }
 
 /// The feed's end, and how far its deliveries have come.
@@ -43,14 +39,12 @@ pub struct FeedLag {
 }
 
 pub async fn load_feed_lag(conn: &mut PgConnection) -> Result<FeedLag, StoreError> {
-    let lag = sqlx::query_as(
-        "select counter.position, dispatcher.position as webhook_position, \
+    let sql = "select counter.position, dispatcher.position as webhook_position, \
                 coalesce((select greatest(extract(epoch from clock_timestamp() - event.observed_at), 0) \
                           from event where event.position > dispatcher.position \
                           order by event.position limit 1), 0)::float8 as webhook_seconds \
-         from feed_counter counter, webhook_dispatcher dispatcher",
-    );
-    Ok(lag.fetch_one(conn).await?)
+         from feed_counter counter, webhook_dispatcher dispatcher";
+    statement::load(conn, sql, ()).await
 }
 
 /// Queued webhook deliveries of active endpoints.
@@ -65,15 +59,13 @@ pub struct WebhookBacklog {
 }
 
 pub async fn load_webhook_backlog(conn: &mut PgConnection) -> Result<WebhookBacklog, StoreError> {
-    let backlog = sqlx::query_as(
-        "select count(*) as pending, count(*) filter (where queue.attempts > 0) as retried, \
+    let sql = "select count(*) as pending, count(*) filter (where queue.attempts > 0) as retried, \
                 greatest(extract(epoch from clock_timestamp() - coalesce(min(queue.due_at), clock_timestamp())), 0)::float8 \
                     as overdue_seconds, \
                 (select count(*) from webhook_endpoint where not is_active) as inactive_endpoints \
          from webhook_queue queue join webhook_endpoint endpoint on endpoint.id = queue.endpoint_id \
-         where endpoint.is_active",
-    );
-    Ok(backlog.fetch_one(conn).await?)
+         where endpoint.is_active";
+    statement::load(conn, sql, ()).await
 }
 
 /// Leases of a kind: the part of their names before the first colon.
@@ -87,14 +79,12 @@ pub struct LeaseCount {
 }
 
 pub async fn list_lease_counts(conn: &mut PgConnection) -> Result<Vec<LeaseCount>, StoreError> {
-    let rows = sqlx::query_as(
-        "select split_part(name, ':', 1) as kind, \
+    let sql = "select split_part(name, ':', 1) as kind, \
                 count(*) filter (where expires_at > clock_timestamp()) as held, \
                 count(*) filter (where expires_at <= clock_timestamp()) as expired, \
                 sum(fence)::int8 as acquired \
-         from lease group by 1",
-    );
-    Ok(rows.fetch_all(conn).await?)
+         from lease group by 1";
+    statement::list(conn, sql, ()).await
 }
 
 /// The share of the most used limit of a scope and a period: 1 is a limit that is used up.
@@ -106,8 +96,7 @@ pub struct LimitUse {
 }
 
 pub async fn list_limit_use(conn: &mut PgConnection) -> Result<Vec<LimitUse>, StoreError> {
-    let rows = sqlx::query_as(
-        "select l.scope, l.period, \
+    let sql = "select l.scope, l.period, \
                 max(case l.period when 'day' then coalesce(u.amount, 0) \
                     else (select coalesce(sum(c.amount), 0) from open_change c \
                           where (c.scope, c.target, c.asset) = (l.scope, l.target, l.asset)) end \
@@ -115,17 +104,14 @@ pub async fn list_limit_use(conn: &mut PgConnection) -> Result<Vec<LimitUse>, St
          from order_limit l left join limit_usage u \
            on (u.scope, u.target, u.asset) = (l.scope, l.target, l.asset) \
               and u.day = (clock_timestamp() at time zone 'UTC')::date \
-         where l.amount > 0 and l.period in ('day', 'open') group by l.scope, l.period",
-    );
-    Ok(rows.fetch_all(conn).await?)
+         where l.amount > 0 and l.period in ('day', 'open') group by l.scope, l.period";
+    statement::list(conn, sql, ()).await
 }
 
 /// Nonces whose transactions are signed or broadcast and not mined, of a chain, and since when the oldest of them is.
 pub async fn load_unmined(conn: &mut PgConnection, chain_id: i64) -> Result<(i64, f64), StoreError> {
-    let row = sqlx::query_as(
-        "select count(*), \
+    let sql = "select count(*), \
                 greatest(extract(epoch from clock_timestamp() - coalesce(min(created_at), clock_timestamp())), 0)::float8 \
-         from nonce_slot where chain_id = $1 and state in ('signed', 'broadcast')",
-    );
-    Ok(row.bind(chain_id).fetch_one(conn).await?)
+         from nonce_slot where chain_id = $1 and state in ('signed', 'broadcast')";
+    statement::load(conn, sql, (chain_id,)).await
 }

@@ -208,9 +208,9 @@ pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<V
         commands::insert_again(conn, command).await?;
     }
     let parameters = parameters(rows, &once)?;
-    let statement = NUMBERED.get_or_init(|| parameters.number(INSERT)).as_str();
+    let sql = NUMBERED.get_or_init(|| parameters.number(INSERT)).as_str();
     let (recorded, ids, references, kinds, now, ..): Row =
-        sqlx::query_as_with(statement, parameters.values).fetch_one(conn).await?;
+        sqlx::query_as_with(sql, parameters.values).fetch_one(conn).await?;
     if usize::try_from(recorded) != Ok(rows.records.len()) {
         return Err(StoreError::Stale { what: "idempotency record" });
     }
@@ -222,8 +222,8 @@ pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<V
 pub async fn append(conn: &mut PgConnection, rows: &AppendBatch<'_>) -> Result<(), StoreError> {
     static NUMBERED: OnceLock<String> = OnceLock::new();
     let parameters = appended(rows)?;
-    let statement = NUMBERED.get_or_init(|| parameters.number(APPEND)).as_str();
-    sqlx::query_with(statement, parameters.values).execute(conn).await?;
+    let sql = NUMBERED.get_or_init(|| parameters.number(APPEND)).as_str();
+    sqlx::query_with(sql, parameters.values).execute(conn).await?;
     Ok(())
 }
 

@@ -8,7 +8,6 @@
 pub mod balances;
 pub mod check;
 pub mod closings;
-pub mod liquidity;
 pub mod rebuild;
 pub mod statements;
 
@@ -19,7 +18,29 @@ use dvp_domain::ledger::{Account, Move, Owner, Posting};
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
+
+/// The account whose entries a statement shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatementAccount {
+    pub kind: String,
+    pub owner: String,
+    pub part: String,
+}
+
+impl From<&Account> for StatementAccount {
+    fn from(account: &Account) -> Self {
+        let (kind, owner, part) = account.columns();
+        Self { kind: kind.to_owned(), owner, part: part.to_owned() }
+    }
+}
+
+impl StatementAccount {
+    /// The reference of the order, for accounts of recipients and debts of single orders.
+    fn reference(&self) -> Option<&str> {
+        self.owner.starts_with("exe_").then_some(self.owner.as_str())
+    }
+}
 
 /// A posting to write.
 #[derive(Debug, Clone)]
@@ -95,42 +116,32 @@ impl<'a> PostingColumns<'a> {
 /// Posts once per reference: a deposit, or an operation by operators.
 pub async fn insert_once(conn: &mut PgConnection, new: &NewPosting) -> Result<Deposited, StoreError> {
     let all = PostingColumns::of(std::slice::from_ref(new));
-    let posted = sqlx::query(
-        "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
+    let sql = "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
          select $1, $2, l, w, k, o, p, a, m::numeric \
          from unnest($3::int4[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[]) \
               as u (l, w, k, o, p, a, m) \
-         on conflict on constraint ledger_entry_pkey do nothing",
-    )
-    .bind(&new.reference)
-    .bind(new.step)
-    .bind(&all.line)
-    .bind(&all.reason)
-    .bind(&all.kind)
-    .bind(&all.owner)
-    .bind(&all.part)
-    .bind(&all.asset)
-    .bind(&all.amount)
-    .execute(&mut *conn)
-    .await?
-    .rows_affected();
+         on conflict on constraint ledger_entry_pkey do nothing";
+    let parameters = (
+        &new.reference,
+        new.step,
+        &all.line,
+        &all.reason,
+        &all.kind,
+        &all.owner,
+        &all.part,
+        &all.asset,
+        &all.amount,
+    );
+    let posted = statement::affected(conn, sql, parameters).await?;
     if posted > 0 || all.line.is_empty() {
         return Ok(Deposited::Posted);
     }
-    let (same,): (i64,) = sqlx::query_as(
-        "select count(*) from ledger_entry e \
+    let sql = "select count(*) from ledger_entry e \
          join unnest($3::int4[], $4::text[], $5::text[], $6::text[]) as u (line, owner, asset, amount) \
            on e.line = u.line and e.owner = u.owner and e.asset = u.asset and e.amount = u.amount::numeric \
-         where e.reference = $1 and e.step = $2",
-    )
-    .bind(&new.reference)
-    .bind(new.step)
-    .bind(&all.line)
-    .bind(&all.owner)
-    .bind(&all.asset)
-    .bind(&all.amount)
-    .fetch_one(conn)
-    .await?;
+         where e.reference = $1 and e.step = $2";
+    let parameters = (&new.reference, new.step, &all.line, &all.owner, &all.asset, &all.amount);
+    let same: i64 = statement::load_value(conn, sql, parameters).await?;
     let repeated = usize::try_from(same) == Ok(all.line.len());
     Ok(if repeated { Deposited::Repeated } else { Deposited::Conflict })
 }
@@ -173,14 +184,12 @@ pub async fn deposit_covers(
     asset: &str,
     amount: Minor,
 ) -> Result<Option<bool>, StoreError> {
-    let covers = sqlx::query_scalar(
-        "select e.amount - coalesce((select sum((a.details ->> 'amount')::numeric) from approval a \
+    let sql = "select e.amount - coalesce((select sum((a.details ->> 'amount')::numeric) from approval a \
                                      where a.kind = 'ledger' and a.state = 'approved' and a.action = 'return' \
                                        and a.details ->> 'deposit' = $1), 0) >= $5::numeric \
          from ledger_entry e \
          where e.reference = 'deposit:' || $1 and e.reason = 'deposit' and e.owner_kind = $2 and e.owner = $3 \
-           and e.part = 'available' and e.asset = $4",
-    );
-    let bound = covers.bind(deposit_id).bind(owner.kind()).bind(owner.name()).bind(asset);
-    Ok(bound.bind(amount.to_string()).fetch_optional(conn).await?)
+           and e.part = 'available' and e.asset = $4";
+    statement::find_value(conn, sql, (deposit_id, owner.kind(), owner.name(), asset, amount.to_string()))
+        .await
 }

@@ -4,6 +4,7 @@
 //! and writes the database through its functions.
 //!
 //! One statement takes a connection, several take a transaction; no function commits unless its documentation says so.
+//! `statement` runs them, each with its parameters in a tuple.
 //! Rows become domain types here; a row that violates a rule is [`StoreError::Corrupt`], not a panic.
 
 pub mod archive;
@@ -19,6 +20,7 @@ pub mod orders;
 pub mod partners;
 pub mod reconcile;
 pub mod secrets;
+mod statement;
 pub mod webhooks;
 pub mod workers;
 
@@ -73,6 +75,11 @@ where
 {
     let corrupt = |error| StoreError::corrupt(table, format_args!("{column}: {error}"));
     parse(row.try_get(column)?).map_err(|error| sqlx::Error::Decode(Box::new(corrupt(error))))
+}
+
+/// What a stored name stands for.
+fn known<T>(table: &'static str, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
+    parse(name).ok_or_else(|| StoreError::corrupt(table, format_args!("{name} is unknown")))
 }
 
 impl StoreError {

@@ -1,8 +1,9 @@
 //! Everything that is encrypted or hashed under master keys.
 
+use dvp_domain::names::names;
 use sqlx::{PgConnection, Row as _};
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// The secret of the service with a name; inserts the given one when there is none. Encrypted.
 pub async fn ensure_secret(
@@ -10,51 +11,26 @@ pub async fn ensure_secret(
     name: &str,
     sealed: &[u8],
 ) -> Result<Vec<u8>, StoreError> {
-    sqlx::query(
-        "insert into service_secret (name, sealed) values ($1, $2) \
-         on conflict on constraint service_secret_pkey do nothing",
-    )
-    .bind(name)
-    .bind(sealed)
-    .execute(&mut *conn)
-    .await?;
-    let kept = sqlx::query_scalar("select sealed from service_secret where name = $1");
-    Ok(kept.bind(name).fetch_one(conn).await?)
+    let sql = "insert into service_secret (name, sealed) values ($1, $2) \
+         on conflict on constraint service_secret_pkey do nothing";
+    statement::execute(conn, sql, (name, sealed)).await?;
+    let sql = "select sealed from service_secret where name = $1";
+    statement::load_value(conn, sql, (name,)).await
 }
 
-/// A column of encrypted secrets. The owner, which is bound to the encryption, is the row's key after `prefix`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sealed {
-    ServiceSecret,
-    SigningSecret,
-    LogonSecret,
-    WebhookSecret,
-    WebhookNextSecret,
-    OperatorTotp,
+names! {
+    /// A column of encrypted secrets. The owner, which is bound to the encryption, is the row's key after `prefix`.
+    pub enum Sealed {
+        ServiceSecret = "service secrets",
+        SigningSecret = "signing secrets of API keys",
+        LogonSecret = "FIX logon secrets",
+        WebhookSecret = "webhook secrets",
+        WebhookNextSecret = "webhook secrets that follow",
+        OperatorTotp = "one-time codes of operators",
+    }
 }
 
 impl Sealed {
-    pub const ALL: [Self; 6] = [
-        Self::ServiceSecret,
-        Self::SigningSecret,
-        Self::LogonSecret,
-        Self::WebhookSecret,
-        Self::WebhookNextSecret,
-        Self::OperatorTotp,
-    ];
-
-    /// The name for operators.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ServiceSecret => "service secrets",
-            Self::SigningSecret => "signing secrets of API keys",
-            Self::LogonSecret => "FIX logon secrets",
-            Self::WebhookSecret => "webhook secrets",
-            Self::WebhookNextSecret => "webhook secrets that follow",
-            Self::OperatorTotp => "one-time codes of operators",
-        }
-    }
-
     const fn list(self) -> &'static str {
         match self {
             Self::ServiceSecret => {
@@ -110,7 +86,7 @@ pub async fn list_sealed(
     after: &str,
     limit: i64,
 ) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-    Ok(sqlx::query_as(column.list()).bind(after).bind(limit).fetch_all(conn).await?)
+    statement::list(conn, column.list(), (after, limit)).await
 }
 
 /// Replaces one encrypted secret. `false`: the secret was changed meanwhile.
@@ -121,18 +97,14 @@ pub async fn replace_seal(
     before: &[u8],
     after: &[u8],
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query(column.replace()).bind(owner).bind(before).bind(after).execute(conn).await?;
-    Ok(done.rows_affected() == 1)
+    Ok(statement::affected(conn, column.replace(), (owner, before, after)).await? == 1)
 }
 
 /// The number of API keys and FIX passwords hashed under each master key.
 pub async fn count_hashes(conn: &mut PgConnection) -> Result<Vec<(&'static str, String, i64)>, StoreError> {
-    let rows = sqlx::query(
-        "select 'API keys' as what, hash_key as key, count(*) as rows from api_key where revoked_at is null group by 2 \
-         union all select 'FIX passwords', password_key, count(*) from fix_session group by 2",
-    )
-    .fetch_all(conn)
-    .await?;
+    let sql = "select 'API keys' as what, hash_key as key, count(*) as rows from api_key where revoked_at is null \
+         group by 2 union all select 'FIX passwords', password_key, count(*) from fix_session group by 2";
+    let rows = statement::list_rows(conn, sql, ()).await?;
     let count = |row: &sqlx::postgres::PgRow| {
         let what = if row.try_get::<&str, _>("what")? == "API keys" { "API keys" } else { "FIX passwords" };
         Ok((what, row.try_get("key")?, row.try_get("rows")?))
@@ -147,21 +119,17 @@ pub async fn list_hashlocks(
     after: &str,
     limit: i64,
 ) -> Result<Vec<(String, String)>, StoreError> {
-    let rows = sqlx::query_as(
-        "select reference, terms ->> 'hashlock' from execution e \
+    let sql = "select reference, terms ->> 'hashlock' from execution e \
          where (terminal_at is null or held_until is not null \
                 or (select bool_or(c.state in ('pending', 'sent')) from chain_command c \
                     where c.reference = e.reference and c.kind = 'settle')) \
-           and reference > $1 order by reference limit $2",
-    );
-    Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
+           and reference > $1 order by reference limit $2";
+    statement::list(conn, sql, (after, limit)).await
 }
 
 /// Signed bytes of transactions that are not final, encrypted.
 pub async fn list_live_attempts(conn: &mut PgConnection) -> Result<Vec<Vec<u8>>, StoreError> {
-    let rows = sqlx::query_scalar(
-        "select a.sealed from tx_attempt a join nonce_slot s using (chain_id, signer, nonce) \
-         where s.state in ('signed', 'broadcast', 'mined')",
-    );
-    Ok(rows.fetch_all(conn).await?)
+    let sql = "select a.sealed from tx_attempt a join nonce_slot s using (chain_id, signer, nonce) \
+         where s.state in ('signed', 'broadcast', 'mined')";
+    statement::list_values(conn, sql, ()).await
 }

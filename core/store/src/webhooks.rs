@@ -5,13 +5,14 @@ pub mod leases;
 pub mod replays;
 
 use chrono::{DateTime, Utc};
+use dvp_domain::names::names;
 use dvp_domain::time::Timestamp;
 use dvp_domain::webhook::Health;
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, Row as _};
 
-use crate::StoreError;
 use crate::orders::intents::Tenant;
+use crate::{StoreError, statement};
 
 /// How long an answer is stored under an Idempotency-Key, in hours.
 pub const ONCE_HOURS: i32 = 24;
@@ -79,57 +80,49 @@ pub struct NewEndpoint {
 /// Inserts an endpoint and its lease. Delivery begins at the present end of the feed. A key has one endpoint:
 /// [`StoreError::constraint`] is `webhook_endpoint_key_key` for a second.
 pub async fn insert(conn: &mut PgConnection, new: &NewEndpoint) -> Result<(), StoreError> {
-    sqlx::query(
-        "with new as ( \
+    let sql = "with new as ( \
              insert into webhook_endpoint (id, key_id, partner_id, livemode, url, subscribed_types, api_version, \
                                            sealed_secret, from_position) \
              select $1, $2, $3, $4, $5, $6, $7, $8, position from feed_counter returning id \
          ) \
-         insert into endpoint_lease (endpoint_id) select id from new",
-    )
-    .bind(&new.id)
-    .bind(&new.key_id)
-    .bind(&new.tenant.partner_id)
-    .bind(new.tenant.livemode)
-    .bind(&new.url)
-    .bind(&new.subscribed_types)
-    .bind(new.api_version)
-    .bind(&new.sealed_secret)
-    .execute(conn)
-    .await?;
-    Ok(())
+         insert into endpoint_lease (endpoint_id) select id from new";
+    let parameters = (
+        &new.id,
+        &new.key_id,
+        &new.tenant.partner_id,
+        new.tenant.livemode,
+        &new.url,
+        &new.subscribed_types,
+        new.api_version,
+        &new.sealed_secret,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The endpoint of a key.
 pub async fn find_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option<Endpoint>, StoreError> {
-    let found = sqlx::query_as("select * from webhook_endpoint where key_id = $1");
-    Ok(found.bind(key_id).fetch_optional(conn).await?)
+    let sql = "select * from webhook_endpoint where key_id = $1";
+    statement::find(conn, sql, (key_id,)).await
 }
 
 /// The endpoint of a key, locked until the transaction ends.
 pub async fn lock_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option<Endpoint>, StoreError> {
-    let found = sqlx::query_as("select * from webhook_endpoint where key_id = $1 for no key update");
-    Ok(found.bind(key_id).fetch_optional(conn).await?)
+    let sql = "select * from webhook_endpoint where key_id = $1 for no key update";
+    statement::find(conn, sql, (key_id,)).await
 }
 
 /// Endpoints by id, except those of disabled partners.
 pub async fn find_many(conn: &mut PgConnection, ids: &[&str]) -> Result<Vec<Endpoint>, StoreError> {
-    let rows = sqlx::query_as(
-        "select w.* from webhook_endpoint w join partner p on p.id = w.partner_id \
-         where w.id = any($1) and p.disabled_at is null",
-    )
-    .bind(ids)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+    let sql = "select w.* from webhook_endpoint w join partner p on p.id = w.partner_id \
+         where w.id = any($1) and p.disabled_at is null";
+    statement::list(conn, sql, (ids,)).await
 }
 
 /// Endpoints by id, locked until the transaction ends. Deliveries are inserted meanwhile: they refer to endpoints in any
 /// order, and would meet a lock of the keys in a deadlock.
 pub async fn lock_many(conn: &mut PgConnection, ids: &[&str]) -> Result<Vec<Endpoint>, StoreError> {
-    let rows =
-        sqlx::query_as("select * from webhook_endpoint where id = any($1) order by id for no key update");
-    Ok(rows.bind(ids).fetch_all(conn).await?)
+    let sql = "select * from webhook_endpoint where id = any($1) order by id for no key update";
+    statement::list(conn, sql, (ids,)).await
 }
 
 /// Endpoints by id, those after `after`; of one partner or of all.
@@ -139,64 +132,40 @@ pub async fn list(
     after: &str,
     limit: i64,
 ) -> Result<Vec<Endpoint>, StoreError> {
-    let rows = sqlx::query_as(
-        "select * from webhook_endpoint where id > $1 and ($2::text is null or partner_id = $2) \
-         order by id limit $3",
-    )
-    .bind(after)
-    .bind(partner_id)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+    let sql = "select * from webhook_endpoint where id > $1 and ($2::text is null or partner_id = $2) \
+         order by id limit $3";
+    statement::list(conn, sql, (after, partner_id, limit)).await
 }
 
 /// Writes the fields that a partner may change. An endpoint that becomes active begins at the present end of the feed,
 /// without its past failures; so does one with another URL, whose failures those were not.
 pub async fn update(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), StoreError> {
-    sqlx::query(
-        "update webhook_endpoint w \
+    let sql = "update webhook_endpoint w \
          set url = $2, subscribed_types = $3, is_active = $4, \
              from_position = case when $4 and not w.is_active \
                                   then (select position from feed_counter) else w.from_position end, \
              failing_since = case when ($4 and not w.is_active) or w.url <> $2 then null else w.failing_since end, \
              noticed_at = case when ($4 and not w.is_active) or w.url <> $2 then null else w.noticed_at end \
-         where id = $1",
-    )
-    .bind(&endpoint.id)
-    .bind(&endpoint.url)
-    .bind(&endpoint.subscribed_types)
-    .bind(endpoint.is_active)
-    .execute(conn)
-    .await?;
-    Ok(())
+         where id = $1";
+    let parameters = (&endpoint.id, &endpoint.url, &endpoint.subscribed_types, endpoint.is_active);
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Deactivates an endpoint for an operator; whether it was active. `None`: there is no such endpoint.
 pub async fn stop(conn: &mut PgConnection, id: &str) -> Result<Option<bool>, StoreError> {
-    let was_active = sqlx::query_scalar(
-        "with before as (select id, is_active from webhook_endpoint where id = $1 for no key update) \
+    let sql = "with before as (select id, is_active from webhook_endpoint where id = $1 for no key update) \
          update webhook_endpoint w set is_active = false \
-         from before where w.id = before.id returning before.is_active",
-    );
-    Ok(was_active.bind(id).fetch_optional(conn).await?)
+         from before where w.id = before.id returning before.is_active";
+    statement::find_value(conn, sql, (id,)).await
 }
 
 /// Writes an endpoint's secrets after a rotation.
 pub async fn update_secrets(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), StoreError> {
     let (next, expires) = endpoint.secrets.next.clone().unzip();
-    sqlx::query(
-        "update webhook_endpoint set sealed_secret = $2, sealed_next = $3, grace_expires_at = $4, rotated_at = $5 \
-         where id = $1",
-    )
-    .bind(&endpoint.id)
-    .bind(&endpoint.secrets.current)
-    .bind(next)
-    .bind(expires)
-    .bind(endpoint.rotated_at)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "update webhook_endpoint set sealed_secret = $2, sealed_next = $3, grace_expires_at = $4, rotated_at \
+         = $5 where id = $1";
+    let parameters = (&endpoint.id, &endpoint.secrets.current, next, expires, endpoint.rotated_at);
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Writes an endpoint's health after an attempt.
@@ -206,57 +175,36 @@ pub async fn update_health(
     health: Health,
     is_active: bool,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "update webhook_endpoint set failing_since = $2, noticed_at = $3, is_active = $4 where id = $1",
-    )
-    .bind(id)
-    .bind(health.failing_since.map(Timestamp::to_utc))
-    .bind(health.reported_at.map(Timestamp::to_utc))
-    .bind(is_active)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "update webhook_endpoint set failing_since = $2, noticed_at = $3, is_active = $4 where id = $1";
+    let parameters = (
+        id,
+        health.failing_since.map(Timestamp::to_utc),
+        health.reported_at.map(Timestamp::to_utc),
+        is_active,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Moves an endpoint to another key of the same partner and environment. Returns whether there was one.
 pub async fn move_to_key(conn: &mut PgConnection, from: &str, to: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update webhook_endpoint w set key_id = new.id from api_key old, api_key new \
+    let sql = "update webhook_endpoint w set key_id = new.id from api_key old, api_key new \
          where w.key_id = $1 and old.id = $1 and new.id = $2 \
-           and new.partner_id = old.partner_id and new.env = old.env",
-    )
-    .bind(from)
-    .bind(to)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+           and new.partner_id = old.partner_id and new.env = old.env";
+    Ok(statement::affected(conn, sql, (from, to)).await? == 1)
 }
 
-/// The kinds of notices to operators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoticeKind {
-    Failing,
-    DeactivatedFailing,
-    DeactivatedGone,
-}
-
-impl NoticeKind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Failing => "failing",
-            Self::DeactivatedFailing => "deactivated_failing",
-            Self::DeactivatedGone => "deactivated_gone",
-        }
+names! {
+    /// The kinds of notices to operators.
+    pub enum NoticeKind {
+        Failing = "failing",
+        DeactivatedFailing = "deactivated_failing",
+        DeactivatedGone = "deactivated_gone",
     }
 }
 
 pub async fn insert_notice(conn: &mut PgConnection, id: &str, kind: NoticeKind) -> Result<(), StoreError> {
-    sqlx::query("insert into webhook_notice (endpoint_id, kind) values ($1, $2)")
-        .bind(id)
-        .bind(kind.as_str())
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "insert into webhook_notice (endpoint_id, kind) values ($1, $2)";
+    statement::execute(conn, sql, (id, kind.as_str())).await
 }
 
 /// A stored notice.
@@ -275,17 +223,11 @@ pub async fn list_notices(
     before: i64,
     limit: i64,
 ) -> Result<Vec<Notice>, StoreError> {
-    let rows = sqlx::query_as(
-        "select n.id, n.endpoint_id, p.name as partner, n.kind, n.at \
+    let sql = "select n.id, n.endpoint_id, p.name as partner, n.kind, n.at \
          from webhook_notice n join webhook_endpoint w on w.id = n.endpoint_id \
               join partner p on p.id = w.partner_id \
-         where n.id < $1 order by n.id desc limit $2",
-    )
-    .bind(before)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         where n.id < $1 order by n.id desc limit $2";
+    statement::list(conn, sql, (before, limit)).await
 }
 
 /// The write that an Idempotency-Key belongs to.
@@ -312,31 +254,20 @@ pub async fn claim_key(
     id: &WebhookRecordId,
     fingerprint: &[u8; 32],
 ) -> Result<Option<WebhookRecord>, StoreError> {
-    let claimed = sqlx::query(
-        "insert into webhook_idempotency as o (key_id, operation, idempotency_key, fingerprint, status, sealed_body) \
+    let sql = "insert into webhook_idempotency as o (key_id, operation, idempotency_key, fingerprint, status, \
+         sealed_body) \
          values ($1, $2, $3, $4, 0, '') on conflict on constraint webhook_idempotency_pkey do update \
          set fingerprint = excluded.fingerprint, status = 0, sealed_body = '', accepted_at = now() \
-         where o.accepted_at <= now() - make_interval(hours => $5)",
-    )
-    .bind(&id.key_id)
-    .bind(&id.operation)
-    .bind(&id.idempotency_key)
-    .bind(fingerprint.as_slice())
-    .bind(ONCE_HOURS)
-    .execute(&mut *conn)
-    .await?;
-    if claimed.rows_affected() == 1 {
+         where o.accepted_at <= now() - make_interval(hours => $5)";
+    let parameters = (&id.key_id, &id.operation, &id.idempotency_key, fingerprint.as_slice(), ONCE_HOURS);
+    let claimed = statement::affected(conn, sql, parameters).await?;
+    if claimed == 1 {
         return Ok(None);
     }
-    let (fingerprint, status, sealed_body): (Vec<u8>, i32, Vec<u8>) = sqlx::query_as(
-        "select fingerprint, status, sealed_body from webhook_idempotency \
-         where key_id = $1 and operation = $2 and idempotency_key = $3",
-    )
-    .bind(&id.key_id)
-    .bind(&id.operation)
-    .bind(&id.idempotency_key)
-    .fetch_one(conn)
-    .await?;
+    let sql = "select fingerprint, status, sealed_body from webhook_idempotency \
+         where key_id = $1 and operation = $2 and idempotency_key = $3";
+    let (fingerprint, status, sealed_body): (Vec<u8>, i32, Vec<u8>) =
+        statement::load(conn, sql, (&id.key_id, &id.operation, &id.idempotency_key)).await?;
     let corrupt = |reason: &str| StoreError::corrupt("webhook_idempotency", reason);
     Ok(Some(WebhookRecord {
         fingerprint: fingerprint.try_into().map_err(|_| corrupt("fingerprint"))?,
@@ -352,29 +283,15 @@ pub async fn store_answer(
     status: u16,
     sealed_body: &[u8],
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "update webhook_idempotency set status = $4, sealed_body = $5 \
-         where key_id = $1 and operation = $2 and idempotency_key = $3",
-    )
-    .bind(&id.key_id)
-    .bind(&id.operation)
-    .bind(&id.idempotency_key)
-    .bind(i32::from(status))
-    .bind(sealed_body)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "update webhook_idempotency set status = $4, sealed_body = $5 \
+         where key_id = $1 and operation = $2 and idempotency_key = $3";
+    let parameters = (&id.key_id, &id.operation, &id.idempotency_key, i32::from(status), sealed_body);
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Deletes expired answers, at most `limit`.
 pub async fn delete_old_answers(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "delete from webhook_idempotency where ctid = any(array(select ctid from webhook_idempotency \
-           where accepted_at <= now() - make_interval(hours => $1) order by accepted_at limit $2))",
-    )
-    .bind(ONCE_HOURS)
-    .bind(limit)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
+    let sql = "delete from webhook_idempotency where ctid = any(array(select ctid from webhook_idempotency \
+           where accepted_at <= now() - make_interval(hours => $1) order by accepted_at limit $2))";
+    statement::affected(conn, sql, (ONCE_HOURS, limit)).await
 }

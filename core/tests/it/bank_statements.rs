@@ -5,8 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::ledger::reconciliation::{BankReport, PATIENCE, compare_bank};
 use dvp_core::operators::approvals::approve;
-use dvp_core::operators::ledger_operations::{LedgerError, Requested, request};
-use dvp_core::operators::requests::Maker;
+use dvp_core::operators::ledger_operations::{LedgerError, request};
+use dvp_core::operators::requests::{Maker, RequestedChange};
 use dvp_domain::ledger::Owner;
 use dvp_domain::ledger::operation::Operation;
 use dvp_domain::money::Minor;
@@ -197,7 +197,11 @@ fn charge(entry: &str, amount: u128) -> Operation {
     Operation::Charge { asset: "USD".into(), amount: Minor::new(amount), entry: entry.into() }
 }
 
-async fn requested(scene: &BankScene, id: &str, operation: &Operation) -> Result<Requested, LedgerError> {
+async fn requested(
+    scene: &BankScene,
+    id: &str,
+    operation: &Operation,
+) -> Result<RequestedChange, LedgerError> {
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     let maker = Maker { operator: "jo", reason: "fee of November", evidence: "statement 2, line 1" };
     request(&mut conn, id, operation, maker).await

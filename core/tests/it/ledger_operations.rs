@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 use dvp_core::ledger::reconciliation::wallets::{InFlight, TokenBalances, compare_wallets};
 use dvp_core::operators::approvals::{ApprovalError, approve, deny};
-use dvp_core::operators::ledger_operations::{LedgerError, Requested, request};
-use dvp_core::operators::requests::Maker;
+use dvp_core::operators::ledger_operations::{LedgerError, request};
+use dvp_core::operators::requests::{Maker, RequestedChange};
 use dvp_core::workflow::ledger_check;
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationError};
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Posting, PostingReason};
@@ -35,7 +35,7 @@ fn withdrawal(amount: u128) -> Operation {
     Operation::Withdrawal { owner: north(), asset, amount }
 }
 
-async fn wanted(harness: &Harness, id: &str, operation: &Operation) -> Result<Requested, LedgerError> {
+async fn wanted(harness: &Harness, id: &str, operation: &Operation) -> Result<RequestedChange, LedgerError> {
     let mut conn = harness.pool().acquire().await.unwrap();
     request(&mut conn, id, operation, MAKER).await
 }

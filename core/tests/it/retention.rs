@@ -232,12 +232,12 @@ async fn an_order_is_accepted_while_retention_holds_its_locks() {
     let ages = Ages::default();
     let mut batch = pool.begin().await.unwrap();
     // Each statement of a round on a table that order entry writes, before its commit.
-    assert!(retention::delete_idempotency(&mut batch, ages.idempotency, 1000).await.unwrap() > 0);
-    assert!(retention::delete_nonces(&mut batch, 1000).await.unwrap() > 0);
-    assert!(retention::delete_quote_requests(&mut batch, ages.quotes, 1000).await.unwrap() > 0);
-    assert!(retention::delete_firm_quotes(&mut batch, ages.quotes, 1000).await.unwrap() > 0);
+    assert!(retention::delete(&mut batch, retention::IDEMPOTENCY, ages.idempotency, 1000).await.unwrap() > 0);
+    assert!(retention::delete(&mut batch, retention::NONCES, retention::OUTDATED, 1000).await.unwrap() > 0);
+    assert!(retention::delete(&mut batch, retention::QUOTE_REQUESTS, ages.quotes, 1000).await.unwrap() > 0);
+    assert!(retention::delete(&mut batch, retention::FIRM_QUOTES, ages.quotes, 1000).await.unwrap() > 0);
     feed::trim(&mut batch, 1000).await.unwrap();
-    retention::delete_fix_messages(&mut batch, ages.fix_messages, 1000).await.unwrap();
+    retention::delete(&mut batch, retention::FIX_MESSAGES, ages.fix_messages, 1000).await.unwrap();
     // The writer cancels a statement that waits for a lock for two seconds, so acceptance proves that it waited for
     // none.
     let reference = harness.accept(order("000123456789")).await.reference;

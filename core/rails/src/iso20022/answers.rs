@@ -1,13 +1,14 @@
 //! Parses the bank's files. What is stored or shown of their texts is cleaned; ids that name our payments are compared as
 //! they are. Pure.
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
+use chrono::{DateTime, Utc};
 use dvp_domain::payment::PaymentSubject;
 use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 
 use super::camt029::{self, RecallReport};
 use super::schema::{Message, Violation, check};
 use super::statement::{self, Statement, WrongStatement};
+use super::text::{booked_at, time};
 use super::xml::{Document, Node, Unreadable};
 
 /// The content of a report.
@@ -240,19 +241,4 @@ fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Opti
 fn booked_amount(entry: &Node, payment: &Node, alone: bool) -> Option<Booked> {
     let amount = payment.child("Amt").or_else(|| entry.child("Amt").filter(|_| alone))?;
     Some((amount.text.clone(), amount.attribute("Ccy")?.to_owned()))
-}
-
-/// The booking date of an entry, or else its value date.
-pub(super) fn booked_at(entry: &Node) -> Option<DateTime<Utc>> {
-    let dates = ["BookgDt/DtTm", "BookgDt/Dt", "ValDt/DtTm", "ValDt/Dt"];
-    dates.into_iter().find_map(|path| entry.text_at(path)).and_then(time)
-}
-
-/// A time with an offset, or without one as UTC, or a date as the beginning of the day.
-pub(super) fn time(text: &str) -> Option<DateTime<Utc>> {
-    DateTime::parse_from_rfc3339(text)
-        .map(|at| at.to_utc())
-        .ok()
-        .or_else(|| text.parse::<NaiveDateTime>().ok().map(|at| at.and_utc()))
-        .or_else(|| text.parse::<NaiveDate>().ok()?.and_hms_opt(0, 0, 0).map(|at| at.and_utc()))
 }

@@ -18,7 +18,7 @@ use chrono::Utc;
 use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 use dvp_store::Fault;
 use dvp_store::orders::bank::{self as store, BankFile};
-use dvp_store::orders::bank_messages::{self, NewBankMessage};
+use dvp_store::orders::bank_messages;
 use dvp_store::reconcile::bank::{self as statements, NewEntry, NewStatement, StatementTaken};
 use dvp_store::workers::{self, Attended, Step};
 use sha2::{Digest as _, Sha256};
@@ -29,7 +29,7 @@ use super::schema::Message;
 use super::statement::Statement;
 use super::text::iban;
 use super::xml::BYTES_MAX;
-use super::{BankError, BankFiles, recalls, take_word};
+use super::{BankError, BankFiles, ReceivedFile, recalls, take_word};
 
 /// How long an unreadable file stays in the inbox without a change.
 pub const SETTLES_AFTER: Duration = Duration::from_secs(60);
@@ -86,28 +86,6 @@ impl Inbox {
 
     fn forget(&self, name: &str) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-    }
-}
-
-/// A file of the bank that is being imported.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ReceivedFile<'a> {
-    pub name: &'a str,
-    pub message: Message,
-    pub digest: [u8; 32],
-}
-
-impl ReceivedFile<'_> {
-    /// Records what it says about an order's payment.
-    pub(super) async fn record(
-        &self,
-        tx: &mut sqlx::PgTransaction<'_>,
-        execution: &str,
-        said: &str,
-    ) -> Result<(), BankError> {
-        let file = clean(self.name, ID_MAX);
-        let received = NewBankMessage { execution, said, message: self.message.name(), file: &file };
-        Ok(bank_messages::insert_received(tx, received, &self.digest).await?)
     }
 }
 

@@ -19,9 +19,8 @@ use uuid::Uuid;
 
 use super::camt029::RecallReport;
 use super::camt056::{self, RecallRequest};
-use super::intake::ReceivedFile;
 use super::schema::{Message, check};
-use super::{BankError, BankFiles};
+use super::{BankError, BankFiles, ReceivedFile};
 
 /// Recalls read at a time.
 const SENT_MAX: i64 = 100;

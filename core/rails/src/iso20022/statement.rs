@@ -5,9 +5,8 @@
 use chrono::{DateTime, Days, NaiveTime, Utc};
 use sha2::{Digest as _, Sha256};
 
-use super::answers::{booked_at, time};
 use super::schema::exponent;
-use super::text::minor;
+use super::text::{booked_at, minor, time};
 use super::xml::Node;
 
 /// A statement, or a page of one.

@@ -1,6 +1,9 @@
-//! Characters, account numbers and amounts in bank files. Pure.
+//! Characters, account numbers, amounts and times in bank files. Pure.
 
+use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
 use dvp_domain::money::Minor;
+
+use super::xml::Node;
 
 /// The characters that every bank and payment system accepts.
 pub fn is_plain(letter: char) -> bool {
@@ -147,6 +150,21 @@ pub fn minor(text: &str, exponent: u8) -> Option<Minor> {
     let kept = fraction.trim_end_matches('0');
     let exact = if kept.is_empty() { whole.to_owned() } else { format!("{whole}.{kept}") };
     Minor::parse_decimal(&exact, exponent).ok()
+}
+
+/// The booking date of an entry, or else its value date.
+pub(super) fn booked_at(entry: &Node) -> Option<DateTime<Utc>> {
+    let dates = ["BookgDt/DtTm", "BookgDt/Dt", "ValDt/DtTm", "ValDt/Dt"];
+    dates.into_iter().find_map(|path| entry.text_at(path)).and_then(time)
+}
+
+/// A time with an offset, or without one as UTC, or a date as the beginning of the day.
+pub(super) fn time(text: &str) -> Option<DateTime<Utc>> {
+    DateTime::parse_from_rfc3339(text)
+        .map(|at| at.to_utc())
+        .ok()
+        .or_else(|| text.parse::<NaiveDateTime>().ok().map(|at| at.and_utc()))
+        .or_else(|| text.parse::<NaiveDate>().ok()?.and_hms_opt(0, 0, 0).map(|at| at.and_utc()))
 }
 
 #[cfg(test)]

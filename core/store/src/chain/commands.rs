@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::orders::executions::bytes32;
+use crate::{StoreError, statement};
 use dvp_domain::chain::ChainCommand;
 use dvp_domain::trace::TraceContext;
 
@@ -27,26 +27,25 @@ pub struct NewChainCommand {
 /// Inserts a command, or replaces the order's earlier one that failed or was refused. `false`: the earlier one is
 /// waiting, in a transaction or done, and stays.
 pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace) \
+    let sql = "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace) \
          values ($1, $2, $3, $4, $5, $6, $7) \
          on conflict (reference, kind) do update \
          set payload = excluded.payload, state = 'pending', done_at = null, not_before = now(), tries = 0, \
              trouble = null, troubled_at = null \
          where chain_command.state = 'failed' \
-               or chain_command.state = 'pending' and chain_command.trouble is not null",
-    )
-    .bind(new.chain_id)
-    .bind(&new.reference)
-    .bind(&new.intent_id)
-    .bind(bytes32(&new.entity)?)
-    .bind(new.command.kind().as_str())
-    .bind(payload(new)?)
-    .bind(new.trace.map(String::from))
-    .execute(&mut *conn)
-    .await?;
-    sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
-    Ok(done.rows_affected() == 1)
+               or chain_command.state = 'pending' and chain_command.trouble is not null";
+    let parameters = (
+        new.chain_id,
+        &new.reference,
+        &new.intent_id,
+        bytes32(&new.entity)?,
+        new.command.kind().as_str(),
+        payload(new)?,
+        new.trace.map(String::from),
+    );
+    let done = statement::affected(conn, sql, parameters).await?;
+    statement::execute(conn, "select pg_notify('dvp_commands', '')", ()).await?;
+    Ok(done == 1)
 }
 
 pub(crate) fn payload(new: &NewChainCommand) -> Result<Value, StoreError> {
@@ -59,15 +58,10 @@ pub async fn list_requested(
     chain_id: i64,
     entity: &[u8],
 ) -> Result<Vec<ChainCommand>, StoreError> {
-    let rows: Vec<(Value,)> = sqlx::query_as(
-        "select payload from chain_command \
-         where entity = $1 and chain_id + 0 = $2 and kind in ('create', 'fill', 'transfer', 'swap') order by id",
-    )
-    .bind(entity)
-    .bind(chain_id)
-    .fetch_all(conn)
-    .await?;
-    let command = |(payload,)| {
+    let sql = "select payload from chain_command \
+         where entity = $1 and chain_id + 0 = $2 and kind in ('create', 'fill', 'transfer', 'swap') order by id";
+    let rows: Vec<Value> = statement::list_values(conn, sql, (entity, chain_id)).await?;
+    let command = |payload| {
         serde_json::from_value(payload).map_err(|error| StoreError::corrupt("chain_command", error))
     };
     rows.into_iter().map(command).collect()
@@ -82,17 +76,9 @@ pub async fn adopt_times(
     block_time: DateTime<Utc>,
     times: &Value,
 ) -> Result<bool, StoreError> {
-    let adopted = sqlx::query(
-        "update chain_command set payload = payload || $4 \
-         where entity = $1 and chain_id + 0 = $2 and kind in ('create', 'swap') and created_at > $3",
-    )
-    .bind(entity)
-    .bind(chain_id)
-    .bind(block_time)
-    .bind(times)
-    .execute(conn)
-    .await?;
-    Ok(adopted.rows_affected() > 0)
+    let sql = "update chain_command set payload = payload || $4 \
+         where entity = $1 and chain_id + 0 = $2 and kind in ('create', 'swap') and created_at > $3";
+    Ok(statement::affected(conn, sql, (entity, chain_id, block_time, times)).await? > 0)
 }
 
 /// The open commands, without anchors, and the number completed lately.
@@ -112,19 +98,15 @@ pub async fn count_open(
     chain_id: i64,
     window: Duration,
 ) -> Result<OpenCommands, StoreError> {
-    let (urgent, locks, swaps, done): (i64, i64, i64, i64) = sqlx::query_as(
-        "select count(*) filter (where kind not in ('create', 'swap')), count(*) filter (where kind = 'create'), \
-                count(*) filter (where kind = 'swap'), \
+    let sql = "select count(*) filter (where kind not in ('create', 'swap')), count(*) filter (where kind = \
+                'create'), count(*) filter (where kind = 'swap'), \
                 (select count(*) from chain_command \
                  where chain_id = $1 and state = 'done' and kind <> 'anchor' \
                    and done_at > now() - make_interval(secs => $2)) \
          from chain_command \
-         where chain_id = $1 and state in ('pending', 'sent') and kind <> 'anchor' and deposit_until is null",
-    )
-    .bind(chain_id)
-    .bind(window.as_secs_f64())
-    .fetch_one(conn)
-    .await?;
+         where chain_id = $1 and state in ('pending', 'sent') and kind <> 'anchor' and deposit_until is null";
+    let (urgent, locks, swaps, done): (i64, i64, i64, i64) =
+        statement::load(conn, sql, (chain_id, window.as_secs_f64())).await?;
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     Ok(OpenCommands {
         urgent: number(urgent),
@@ -139,42 +121,30 @@ pub async fn find_transfer_state(
     conn: &mut PgConnection,
     reference: &str,
 ) -> Result<Option<String>, StoreError> {
-    let state = sqlx::query_scalar(
-        "select state from chain_command where reference = $1 and kind = 'transfer' order by id limit 1",
-    );
-    Ok(state.bind(reference).fetch_optional(conn).await?)
+    let sql =
+        "select state from chain_command where reference = $1 and kind = 'transfer' order by id limit 1";
+    statement::find_value(conn, sql, (reference,)).await
 }
 
 /// Whether a transaction with an order's payment in tokens may still be included, or was without its event having been
 /// read: it was signed, and no final block that was read has its nonce. A transaction that the relayer has given up may be
 /// included all the same. The command stays locked until the transaction ends: no transaction is signed meanwhile.
 pub async fn may_transfer_be_included(conn: &mut PgConnection, reference: &str) -> Result<bool, StoreError> {
-    sqlx::query(
-        "select from chain_command where reference = $1 and kind = 'transfer' order by id for update",
-    )
-    .bind(reference)
-    .execute(&mut *conn)
-    .await?;
-    let may = sqlx::query_scalar(
-        "select exists (select from chain_command c join slot_command s on s.command_id = c.id \
+    let sql = "select from chain_command where reference = $1 and kind = 'transfer' order by id for update";
+    statement::execute(conn, sql, (reference,)).await?;
+    let sql = "select exists (select from chain_command c join slot_command s on s.command_id = c.id \
                              join nonce_slot n on (n.chain_id, n.signer, n.nonce) = (s.chain_id, s.signer, s.nonce) \
                         where c.reference = $1 and c.kind = 'transfer' \
                           and (n.state in ('signed', 'broadcast', 'mined', 'abandoned') \
-                               or (n.state = 'final' and not n.judged)))",
-    );
-    Ok(may.bind(reference).fetch_one(conn).await?)
+                               or (n.state = 'final' and not n.judged)))";
+    statement::load_value(conn, sql, (reference,)).await
 }
 
 /// Withdraws a payment in tokens of which no transaction was made.
 pub async fn withdraw_transfer(conn: &mut PgConnection, reference: &str) -> Result<(), StoreError> {
-    sqlx::query(
-        "update chain_command set state = 'failed', done_at = now() \
-         where reference = $1 and kind = 'transfer' and state = 'pending'",
-    )
-    .bind(reference)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "update chain_command set state = 'failed', done_at = now() \
+         where reference = $1 and kind = 'transfer' and state = 'pending'";
+    statement::execute(conn, sql, (reference,)).await
 }
 
 /// Withdraws the commitments of orders. A transaction with one that waits for a block is rebuilt without it.
@@ -188,31 +158,20 @@ pub async fn withdraw_returns(conn: &mut PgConnection, reference: &str) -> Resul
 }
 
 async fn withdraw(conn: &mut PgConnection, references: &[&str], kinds: &[&str]) -> Result<(), StoreError> {
-    let withdrawn: Vec<i64> = sqlx::query_scalar(
-        "update chain_command set state = 'failed', done_at = now(), trouble = null \
-         where reference = any($1) and kind = any($2) and state in ('pending', 'sent') returning id",
-    )
-    .bind(references)
-    .bind(kinds)
-    .fetch_all(&mut *conn)
-    .await?;
+    let sql = "update chain_command set state = 'failed', done_at = now(), trouble = null \
+         where reference = any($1) and kind = any($2) and state in ('pending', 'sent') returning id";
+    let withdrawn: Vec<i64> = statement::list_values(conn, sql, (references, kinds)).await?;
     // A statement of its own: it sees the transaction that the first one may have waited for.
-    sqlx::query("update slot_command set live = false where live and command_id = any($1)")
-        .bind(withdrawn)
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update slot_command set live = false where live and command_id = any($1)";
+    statement::execute(conn, sql, (withdrawn,)).await
 }
 
 /// The chain of an execution's lock.
 pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64, StoreError> {
-    let row: Option<(i64,)> = sqlx::query_as(
-        "select chain_id from chain_command where reference = $1 and kind = 'create' order by id limit 1",
-    )
-    .bind(reference)
-    .fetch_optional(conn)
-    .await?;
-    row.map(|row| row.0).ok_or_else(|| StoreError::corrupt("chain_command", "a lock without a command"))
+    let sql =
+        "select chain_id from chain_command where reference = $1 and kind = 'create' order by id limit 1";
+    let chain: Option<i64> = statement::find_value(conn, sql, (reference,)).await?;
+    chain.ok_or_else(|| StoreError::corrupt("chain_command", "a lock without a command"))
 }
 
 /// Orders whose input is due to be refunded `$1` seconds after their timelock: failed ones whose funds are still locked,
@@ -258,13 +217,13 @@ pub async fn list_due_refunds(
     after: &str,
     limit: i64,
 ) -> Result<Vec<String>, StoreError> {
-    let rows = sqlx::query_scalar(concat!(
+    let sql = concat!(
         held!(),
         "select held.reference",
         due_refunds!(),
         "and held.reference > $2 order by held.reference limit $3"
-    ));
-    Ok(rows.bind(over_secs).bind(after).bind(limit).fetch_all(conn).await?)
+    );
+    statement::list_values(conn, sql, (over_secs, after, limit)).await
 }
 
 /// Inserts the `refund` of an order if it is due. `false`: it is not, or was requested before.
@@ -273,7 +232,7 @@ pub async fn insert_refund(
     over_secs: i64,
     reference: &str,
 ) -> Result<bool, StoreError> {
-    let inserted = sqlx::query(concat!(
+    let sql = concat!(
         held!(),
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
          select lock.chain_id, held.reference, lock.intent_id, lock.entity, 'refund', \
@@ -282,14 +241,10 @@ pub async fn insert_refund(
         "and held.reference = $2 on conflict (reference, kind) do update \
          set state = 'pending', done_at = null, not_before = now(), tries = 0, trouble = null, troubled_at = null \
          where chain_command.state = 'failed'"
-    ))
-    .bind(over_secs)
-    .bind(reference)
-    .execute(&mut *conn)
-    .await?
-    .rows_affected();
+    );
+    let inserted = statement::affected(conn, sql, (over_secs, reference)).await?;
     if inserted > 0 {
-        sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
+        statement::execute(conn, "select pg_notify('dvp_commands', '')", ()).await?;
     }
     Ok(inserted > 0)
 }

@@ -1,7 +1,7 @@
 //! The events read from contracts.
 
 use super::{bigint, hash, unsigned};
-use crate::StoreError;
+use crate::{StoreError, statement};
 use alloy::primitives::B256;
 use dvp_domain::chain::BlockNumber;
 use sqlx::postgres::PgRow;
@@ -27,18 +27,12 @@ pub async fn list_block_events(
     (number, block_hash): (BlockNumber, B256),
     contracts: &[Vec<u8>],
 ) -> Result<Vec<KeptEvent>, StoreError> {
-    let rows = sqlx::query(
-        "select log_index, tx_hash, contract, event, entity, seq, fact, deposit
+    let sql = "select log_index, tx_hash, contract, event, entity, seq, fact, deposit
          from chain_log
          where chain_id = $1 and block_number = $2 and block_hash = $3 and contract = any($4) and canonical
-         order by log_index",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(number.0))
-    .bind(block_hash.as_slice())
-    .bind(contracts)
-    .fetch_all(conn)
-    .await?;
+         order by log_index";
+    let parameters = (bigint(chain_id), bigint(number.0), block_hash.as_slice(), contracts);
+    let rows = statement::list_rows(conn, sql, parameters).await?;
     rows.iter().map(kept).collect()
 }
 
@@ -50,18 +44,13 @@ pub async fn list_range_events(
     (from, to): (BlockNumber, BlockNumber),
     contracts: &[Vec<u8>],
 ) -> Result<Vec<(BlockNumber, B256, KeptEvent)>, StoreError> {
-    let rows = sqlx::query(
+    let sql =
         "select block_number, block_hash, log_index, tx_hash, contract, event, entity, seq, fact, deposit
          from chain_log
          where chain_id = $1 and block_number between $2 and $3 and contract = any($4) and canonical
-         order by block_number, log_index",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(from.0))
-    .bind(bigint(to.0))
-    .bind(contracts)
-    .fetch_all(conn)
-    .await?;
+         order by block_number, log_index";
+    let rows =
+        statement::list_rows(conn, sql, (bigint(chain_id), bigint(from.0), bigint(to.0), contracts)).await?;
     let placed = |row: &PgRow| {
         let number = BlockNumber(unsigned(TABLE, row.try_get("block_number")?)?);
         Ok((number, hash(TABLE, row.try_get("block_hash")?)?, kept(row)?))

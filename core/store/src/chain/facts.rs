@@ -21,8 +21,9 @@ pub use gates::{
     lift_gates, list_new_fills, list_passable_fills, list_waiting_fills, reset_gates, set_gates,
 };
 
-use super::{bigint, block, hash, relay, unsigned};
-use crate::StoreError;
+use super::relay::{self, CommandRow};
+use super::{bigint, block, hash, unsigned};
+use crate::{StoreError, statement};
 use alloy::primitives::B256;
 use dvp_domain::chain::{BlockNumber, ChainFact};
 use dvp_domain::text::{TEXT_MAX, clean};
@@ -91,6 +92,21 @@ pub async fn publish_late_events(
     Ok(late)
 }
 
+/// Completes an open command whose event was stored before the command was inserted, and inserts the facts of its entity
+/// that are missing: the engine has forgotten them, as after a restore. `false`: no such event.
+pub async fn complete_command(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    id: i64,
+) -> Result<bool, StoreError> {
+    relay::hold_cursor(tx, chain_id).await?;
+    let late = emit_late_facts(tx, chain_id, Some(id)).await?;
+    for Emitted { reference, kind, tx_hash, .. } in &late {
+        tracing::warn!(chain_id, reference, kind, %tx_hash, "chain fact inserted late: its command had been missing");
+    }
+    Ok(relay::complete_late_commands(tx, chain_id, Some(id)).await? > 0)
+}
+
 /// Inserts the facts of canonical blocks above `after` up to `up_to`, and notifies the engine. Existing facts (by block
 /// hash and log index) are not inserted again. A fact that was retracted with its block becomes valid again; a lock or
 /// a fill is then inserted again, because its loss was reported; any other only when another branch had reported the
@@ -102,23 +118,18 @@ async fn emit_facts(
     after: BlockNumber,
     up_to: BlockNumber,
 ) -> Result<DerivedFacts, StoreError> {
-    let (all, ours): (i64, i64) = sqlx::query_as(
-        "select count(*),
+    let sql = "select count(*),
                 count(*) filter (where expecting and exists (
                     select from chain_command where entity = log.entity and chain_id + 0 = log.chain_id))
          from chain_log log, (select exists (select from chain_command)) any_command (expecting)
-         where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(after.0))
-    .bind(bigint(up_to.0))
-    .fetch_one(&mut **tx)
-    .await?;
+         where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3";
+    let (all, ours): (i64, i64) =
+        statement::load(tx, sql, (bigint(chain_id), bigint(after.0), bigint(up_to.0))).await?;
     let foreign = unsigned("chain_log", all - ours)?;
     if ours == 0 {
         return Ok(DerivedFacts { facts: Vec::new(), foreign });
     }
-    let rows = sqlx::query(giving!(
+    let sql = giving!(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
                                  log_index, gate)
          select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index,
@@ -137,23 +148,19 @@ async fn emit_facts(
                    and other.id > chain_fact.id and other.consumed_at is not null
              ) then null else chain_fact.consumed_at end
          where chain_fact.retracted_at is not null"
-    ))
-    .bind(bigint(chain_id))
-    .bind(bigint(after.0))
-    .bind(bigint(up_to.0))
-    .fetch_all(&mut **tx)
-    .await?;
+    );
+    let rows = statement::list_rows(tx, sql, (bigint(chain_id), bigint(after.0), bigint(up_to.0))).await?;
     Ok(DerivedFacts { facts: given(tx, &rows).await?, foreign })
 }
 
 /// Inserts the facts of open commands that are missing because the commands did not exist when their events were read.
 /// The facts of open commands, or of one, whose events were read before the command was inserted.
-pub(super) async fn emit_late_facts(
+async fn emit_late_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
     command: Option<i64>,
 ) -> Result<Vec<Emitted>, StoreError> {
-    let rows = sqlx::query(giving!(
+    let sql = giving!(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
                                  log_index, gate)
          select log.chain_id, log.entity, fact ->> 'kind', fact, log.block_number, block_hash, block_time,
@@ -169,11 +176,8 @@ pub(super) async fn emit_late_facts(
            )
          order by log.block_number, log_index
          on conflict on constraint chain_fact_log_key do nothing"
-    ))
-    .bind(bigint(chain_id))
-    .bind(command)
-    .fetch_all(&mut **tx)
-    .await?;
+    );
+    let rows = statement::list_rows(tx, sql, (bigint(chain_id), command)).await?;
     given(tx, &rows).await
 }
 
@@ -204,8 +208,7 @@ pub(super) async fn retract_above(
     chain_id: u64,
     number: BlockNumber,
 ) -> Result<(), StoreError> {
-    let lost = sqlx::query(
-        "with retracted as (
+    let sql = "with retracted as (
              update chain_fact set retracted_at = clock_timestamp()
              where chain_id = $1 and block_number > $2 and retracted_at is null
              returning entity, kind, tx_hash, consumed_at, differs
@@ -217,13 +220,9 @@ pub(super) async fn retract_above(
               on lost.reported = retracted.kind
          where consumed_at is not null and differs is null
            and (retracted.kind <> 'transferred' or chain_is_gated($1, entity, retracted.kind))
-         order by lost.kind",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(number.0))
-    .execute(&mut **tx)
-    .await?;
-    if lost.rows_affected() > 0 {
+         order by lost.kind";
+    let lost = statement::affected(tx, sql, (bigint(chain_id), bigint(number.0))).await?;
+    if lost > 0 {
         notify_facts(tx).await?;
     }
     Ok(())
@@ -232,8 +231,7 @@ pub(super) async fn retract_above(
 /// A refund that follows from a cancel is reported by the cancel. When the cancel was missing at first and was added
 /// later, the refund's fact is retracted.
 pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
-    sqlx::query(
-        "with reported as (
+    let sql = "with reported as (
              update chain_log refund set fact = null
              from chain_log cancel
              where refund.chain_id = $1 and refund.canonical and refund.event = 'Refunded' and refund.fact is not null
@@ -244,12 +242,8 @@ pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u6
          update chain_fact fact set retracted_at = clock_timestamp()
          from reported
          where fact.chain_id = $1 and fact.block_hash = reported.block_hash and fact.log_index = reported.log_index
-           and fact.retracted_at is null",
-    )
-    .bind(bigint(chain_id))
-    .execute(&mut **tx)
-    .await?;
-    Ok(())
+           and fact.retracted_at is null";
+    statement::execute(tx, sql, (bigint(chain_id),)).await
 }
 
 /// A fact without an event.
@@ -265,18 +259,31 @@ pub async fn insert_fact(
         *message = clean(message, TEXT_MAX);
     }
     let payload = serde_json::to_value(fact).map_err(|error| StoreError::corrupt("chain_fact", error))?;
-    sqlx::query(
-        "insert into chain_fact (chain_id, entity, kind, payload) values ($1, $2, $3 ->> 'kind', $3)",
-    )
-    .bind(bigint(chain_id))
-    .bind(entity.as_slice())
-    .bind(payload)
-    .execute(&mut **tx)
-    .await?;
+    let sql = "insert into chain_fact (chain_id, entity, kind, payload) values ($1, $2, $3 ->> 'kind', $3)";
+    statement::execute(tx, sql, (bigint(chain_id), entity.as_slice(), payload)).await?;
     notify_facts(tx).await
 }
 
+/// Marks a command as failed permanently and inserts the fact. `false`: it was not open any more, or it is a payment
+/// that was signed since `command` was read, and what refused it does not prove that it is never included.
+pub async fn fail_command(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    command: &CommandRow,
+    fact: &ChainFact,
+) -> Result<bool, StoreError> {
+    let sql = "update chain_command
+         set state = 'failed', done_at = now()
+         where id = $1 and state = 'pending'
+           and ($2 or kind <> 'transfer' or not exists (select from slot_command where command_id = $1))";
+    let failed = statement::affected(tx, sql, (command.id, command.was_signed)).await?;
+    if failed == 0 {
+        return Ok(false);
+    }
+    insert_fact(tx, chain_id, command.entity, fact).await?;
+    Ok(true)
+}
+
 async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query("select pg_notify('dvp_facts', '')").execute(conn).await?;
-    Ok(())
+    statement::execute(conn, "select pg_notify('dvp_facts', '')", ()).await
 }

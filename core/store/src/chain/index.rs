@@ -4,11 +4,12 @@
 //! that the writer read.
 
 use super::{address, bigint, block, bulk, facts, hash, relay, unsigned};
-use crate::StoreError;
 use crate::reconcile::forget_above;
+use crate::{StoreError, known, statement};
 use alloy::primitives::{Address, B256};
 use chrono::{DateTime, Utc};
 use dvp_domain::chain::{BlockNumber, ChainFact};
+use dvp_domain::names::names;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::types::Json;
@@ -38,26 +39,10 @@ pub struct Halted {
     pub detail: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HaltReason {
-    /// A block at or below the final one is no longer canonical.
-    FinalBlockChanged,
-}
-
-impl HaltReason {
-    /// The stored and displayed text.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::FinalBlockChanged => "final_block_changed",
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, StoreError> {
-        match text {
-            "final_block_changed" => Ok(Self::FinalBlockChanged),
-            other => Err(StoreError::corrupt("chain_cursor", format!("halted for {other}"))),
-        }
+names! {
+    pub enum HaltReason {
+        /// A block at or below the final one is no longer canonical.
+        FinalBlockChanged = "final_block_changed",
     }
 }
 
@@ -92,14 +77,10 @@ pub struct LogRow {
 }
 
 pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Option<Cursor>, StoreError> {
-    let row = sqlx::query(
-        "select head_number, head_hash, final_number, facts_number, version, halted, halted_detail
+    let sql = "select head_number, head_hash, final_number, facts_number, version, halted, halted_detail
          from chain_cursor
-         where chain_id = $1",
-    )
-    .bind(bigint(chain_id))
-    .fetch_optional(conn)
-    .await?;
+         where chain_id = $1";
+    let row = statement::find_row(conn, sql, (bigint(chain_id),)).await?;
     let Some(row) = row else { return Ok(None) };
     let table = "chain_cursor";
     let reason: Option<&str> = row.try_get("halted")?;
@@ -107,7 +88,7 @@ pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Optio
     let halted = reason
         .map(|reason| {
             Ok::<_, StoreError>(Halted {
-                reason: HaltReason::parse(reason)?,
+                reason: known(table, reason, HaltReason::parse)?,
                 detail: detail.unwrap_or_default(),
             })
         })
@@ -125,9 +106,7 @@ pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Optio
 
 /// Locks the cursor until the end of the transaction: the indexer waits with its next blocks.
 pub async fn lock_cursor(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Option<Cursor>, StoreError> {
-    sqlx::query("select from chain_cursor where chain_id = $1 for update")
-        .bind(bigint(chain_id))
-        .execute(&mut **tx)
+    statement::execute(tx, "select from chain_cursor where chain_id = $1 for update", (bigint(chain_id),))
         .await?;
     find_cursor(tx, chain_id).await
 }
@@ -171,18 +150,14 @@ pub async fn list_contradicted(
 
 /// The ids of the halted chains.
 pub async fn list_halted(conn: &mut PgConnection) -> Result<Vec<i64>, StoreError> {
-    Ok(sqlx::query_scalar("select chain_id from chain_cursor where halted is not null")
-        .fetch_all(conn)
-        .await?)
+    statement::list_values(conn, "select chain_id from chain_cursor where halted is not null", ()).await
 }
 
 /// Whether a chain has events of an entity. A deposit is none: it is the user's until it is claimed.
 pub async fn has_events(conn: &mut PgConnection, chain_id: i64, entity: &[u8]) -> Result<bool, StoreError> {
-    let found = sqlx::query_scalar(
-        "select exists (select from chain_log \
-                        where chain_id + 0 = $1 and entity = $2 and canonical and fact is not null)",
-    );
-    Ok(found.bind(chain_id).bind(entity).fetch_one(conn).await?)
+    let sql = "select exists (select from chain_log \
+                        where chain_id + 0 = $1 and entity = $2 and canonical and fact is not null)";
+    statement::load_value(conn, sql, (chain_id, entity)).await
 }
 
 /// The events of an entity on all chains, in the order of each chain's, with the times of their blocks.
@@ -190,13 +165,9 @@ pub async fn list_events(
     conn: &mut PgConnection,
     entity: &[u8],
 ) -> Result<Vec<(ChainFact, DateTime<Utc>)>, StoreError> {
-    let rows: Vec<(Json<ChainFact>, DateTime<Utc>)> = sqlx::query_as(
-        "select fact, block_time from chain_log where entity = $1 and canonical and fact is not null \
-         order by chain_id, block_number, log_index",
-    )
-    .bind(entity)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select fact, block_time from chain_log where entity = $1 and canonical and fact is not null \
+         order by chain_id, block_number, log_index";
+    let rows: Vec<(Json<ChainFact>, DateTime<Utc>)> = statement::list(conn, sql, (entity,)).await?;
     Ok(rows.into_iter().map(|(Json(fact), at)| (fact, at)).collect())
 }
 
@@ -226,35 +197,29 @@ pub async fn insert_cursor(
     cursor: &Cursor,
     block: &BlockRow,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number)
+    let sql = "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number)
          values ($1, $2, $3, $4, $5)
-         on conflict on constraint chain_cursor_pkey do nothing",
-    )
-    .bind(bigint(cursor.chain_id))
-    .bind(bigint(cursor.head_number.0))
-    .bind(cursor.head_hash.as_slice())
-    .bind(bigint(cursor.final_number.0))
-    .bind(bigint(cursor.facts_number.0))
-    .execute(&mut **tx)
-    .await?;
+         on conflict on constraint chain_cursor_pkey do nothing";
+    let parameters = (
+        bigint(cursor.chain_id),
+        bigint(cursor.head_number.0),
+        cursor.head_hash.as_slice(),
+        bigint(cursor.final_number.0),
+        bigint(cursor.facts_number.0),
+    );
+    statement::execute(tx, sql, parameters).await?;
     insert_blocks(tx, cursor.chain_id, std::slice::from_ref(block)).await
 }
 
 /// Halts the chain at its cursor; [`StoreError::Stale`] when the cursor moved concurrently.
 pub async fn halt(conn: &mut PgConnection, cursor: &Cursor, halted: &Halted) -> Result<(), StoreError> {
-    let done = sqlx::query(
-        "update chain_cursor
+    let sql = "update chain_cursor
          set halted = $3, halted_detail = $4, halted_at = clock_timestamp(), version = version + 1
-         where chain_id = $1 and version = $2 and halted is null",
-    )
-    .bind(bigint(cursor.chain_id))
-    .bind(bigint(cursor.version))
-    .bind(halted.reason.as_str())
-    .bind(&halted.detail)
-    .execute(conn)
-    .await?;
-    if done.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
+         where chain_id = $1 and version = $2 and halted is null";
+    let parameters =
+        (bigint(cursor.chain_id), bigint(cursor.version), halted.reason.as_str(), &halted.detail);
+    let done = statement::affected(conn, sql, parameters).await?;
+    if done == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
 }
 
 /// Records an operator's decision to resume a halted chain: the indexer goes back to the newest block it shares with
@@ -266,19 +231,13 @@ pub async fn resume(
     shared_with: BlockNumber,
     halted_at: Option<DateTime<Utc>>,
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update chain_cursor
+    let sql = "update chain_cursor
          set halted = null, halted_detail = null, halted_at = null,
              final_number = least(final_number, $2), version = version + 1
          where chain_id = $1 and halted is not null and ($3::timestamptz is null or halted_at = $3)
-           and exists (select from chain_block where chain_id = $1 and number = $2 and canonical)",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(shared_with.0))
-    .bind(halted_at)
-    .execute(&mut **tx)
-    .await?;
-    if done.rows_affected() == 0 {
+           and exists (select from chain_block where chain_id = $1 and number = $2 and canonical)";
+    let done = statement::affected(tx, sql, (bigint(chain_id), bigint(shared_with.0), halted_at)).await?;
+    if done == 0 {
         return Ok(false);
     }
     relay::reopen_above(tx, chain_id, shared_with).await?;
@@ -287,21 +246,20 @@ pub async fn resume(
 
 /// Moves the cursor from the version `from` to `to`; [`StoreError::Stale`] when it moved concurrently.
 async fn move_cursor(conn: &mut PgConnection, from: &Cursor, to: &Cursor) -> Result<(), StoreError> {
-    let moved = sqlx::query(
-        "update chain_cursor
+    let sql = "update chain_cursor
          set head_number = $3, head_hash = $4, final_number = $5, facts_number = $6,
              version = version + 1, updated_at = now()
-         where chain_id = $1 and version = $2 and halted is null",
-    )
-    .bind(bigint(from.chain_id))
-    .bind(bigint(from.version))
-    .bind(bigint(to.head_number.0))
-    .bind(to.head_hash.as_slice())
-    .bind(bigint(to.final_number.0))
-    .bind(bigint(to.facts_number.0))
-    .execute(conn)
-    .await?;
-    if moved.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
+         where chain_id = $1 and version = $2 and halted is null";
+    let parameters = (
+        bigint(from.chain_id),
+        bigint(from.version),
+        bigint(to.head_number.0),
+        to.head_hash.as_slice(),
+        bigint(to.final_number.0),
+        bigint(to.facts_number.0),
+    );
+    let moved = statement::affected(conn, sql, parameters).await?;
+    if moved == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
 }
 
 /// Writes blocks with their events and moves the cursor over them to `to`. An orphaned block that is included again
@@ -332,18 +290,14 @@ pub async fn record_blocks(
 /// such transactions with their cursor, and their blocks are read again. A later commit that waits for the disk makes
 /// them durable, too.
 pub async fn commit_without_waiting(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
-    sqlx::query("set local synchronous_commit = off").execute(&mut **tx).await?;
-    Ok(())
+    statement::execute(tx, "set local synchronous_commit = off", ()).await
 }
 
 /// Whether orphaned events exist above the cursor, where no other rows can be. They may become canonical again.
 async fn has_orphans_above(conn: &mut PgConnection, cursor: &Cursor) -> Result<bool, StoreError> {
-    let (there,) =
-        sqlx::query_as("select exists (select from chain_log where chain_id = $1 and block_number > $2)")
-            .bind(bigint(cursor.chain_id))
-            .bind(bigint(cursor.head_number.0))
-            .fetch_one(conn)
-            .await?;
+    let sql = "select exists (select from chain_log where chain_id = $1 and block_number > $2)";
+    let there =
+        statement::load_value(conn, sql, (bigint(cursor.chain_id), bigint(cursor.head_number.0))).await?;
     Ok(there)
 }
 
@@ -352,22 +306,20 @@ async fn insert_blocks(
     chain_id: u64,
     blocks: &[BlockRow],
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into chain_block (chain_id, hash, number, parent, block_time, verified_by)
+    let sql = "insert into chain_block (chain_id, hash, number, parent, block_time, verified_by)
          select $1, hash, number, parent, to_timestamp(seconds), verified_by
          from unnest($2::bytea[], $3::bigint[], $4::bytea[], $5::bigint[], $6::text[])
               as block (hash, number, parent, seconds, verified_by)
-         on conflict on constraint chain_block_pkey do update set canonical = true",
-    )
-    .bind(bigint(chain_id))
-    .bind(blocks.iter().map(|block| block.hash.to_vec()).collect::<Vec<_>>())
-    .bind(blocks.iter().map(|block| bigint(block.number.0)).collect::<Vec<_>>())
-    .bind(blocks.iter().map(|block| block.parent.to_vec()).collect::<Vec<_>>())
-    .bind(blocks.iter().map(|block| bigint(block.timestamp)).collect::<Vec<_>>())
-    .bind(blocks.iter().map(|block| block.verified_by.to_owned()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+         on conflict on constraint chain_block_pkey do update set canonical = true";
+    let parameters = (
+        bigint(chain_id),
+        blocks.iter().map(|block| block.hash.to_vec()).collect::<Vec<_>>(),
+        blocks.iter().map(|block| bigint(block.number.0)).collect::<Vec<_>>(),
+        blocks.iter().map(|block| block.parent.to_vec()).collect::<Vec<_>>(),
+        blocks.iter().map(|block| bigint(block.timestamp)).collect::<Vec<_>>(),
+        blocks.iter().map(|block| block.verified_by.to_owned()).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) -> Result<(), StoreError> {
@@ -411,20 +363,17 @@ pub async fn last_seqs(
     chain_id: u64,
     contracts: &[Address],
 ) -> Result<HashMap<Address, u64>, StoreError> {
-    let rows = sqlx::query(
-        "select requested.contract, newest.seq
+    let sql = "select requested.contract, newest.seq
          from unnest($2::bytea[]) as requested (contract)
          cross join lateral (
              select seq from chain_log log
              where log.chain_id = $1 and log.contract = requested.contract and log.canonical
              order by seq desc
              limit 1
-         ) newest",
-    )
-    .bind(bigint(chain_id))
-    .bind(contracts.iter().map(|contract| contract.to_vec()).collect::<Vec<_>>())
-    .fetch_all(conn)
-    .await?;
+         ) newest";
+    let parameters =
+        (bigint(chain_id), contracts.iter().map(|contract| contract.to_vec()).collect::<Vec<_>>());
+    let rows = statement::list_rows(conn, sql, parameters).await?;
     rows.iter()
         .map(|row| {
             let contract = address("chain_log", row.try_get("contract")?)?;
@@ -439,16 +388,11 @@ pub async fn find_last_block(
     chain_id: u64,
     contract: Address,
 ) -> Result<Option<BlockNumber>, StoreError> {
-    let row = sqlx::query(
-        "select block_number from chain_log
+    let sql = "select block_number from chain_log
          where chain_id = $1 and contract = $2 and canonical
          order by seq desc
-         limit 1",
-    )
-    .bind(bigint(chain_id))
-    .bind(contract.as_slice())
-    .fetch_optional(conn)
-    .await?;
+         limit 1";
+    let row = statement::find_row(conn, sql, (bigint(chain_id), contract.as_slice())).await?;
     row.map(|row| block("chain_log", row.try_get("block_number")?)).transpose()
 }
 
@@ -458,11 +402,8 @@ pub async fn find_known_hash(
     chain_id: u64,
     number: BlockNumber,
 ) -> Result<Option<B256>, StoreError> {
-    let row = sqlx::query("select hash from chain_block where chain_id = $1 and number = $2 and canonical")
-        .bind(bigint(chain_id))
-        .bind(bigint(number.0))
-        .fetch_optional(conn)
-        .await?;
+    let sql = "select hash from chain_block where chain_id = $1 and number = $2 and canonical";
+    let row = statement::find_row(conn, sql, (bigint(chain_id), bigint(number.0))).await?;
     row.map(|row| hash("chain_block", row.try_get("hash")?)).transpose()
 }
 
@@ -473,18 +414,12 @@ pub async fn known_hashes_below(
     number: BlockNumber,
     limit: i64,
 ) -> Result<Vec<(BlockNumber, B256)>, StoreError> {
-    let rows = sqlx::query(
-        "select number, hash
+    let sql = "select number, hash
          from chain_block
          where chain_id = $1 and number < $2 and canonical
          order by number desc
-         limit $3",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(number.0))
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+         limit $3";
+    let rows = statement::list_rows(conn, sql, (bigint(chain_id), bigint(number.0), limit)).await?;
     rows.iter()
         .map(|row| {
             let number = block("chain_block", row.try_get("number")?)?;
@@ -513,21 +448,12 @@ pub async fn unwind_to(
     relay::reopen_above(tx, from.chain_id, number).await?;
     facts::retract_above(tx, from.chain_id, number).await?;
     forget_above(tx, chain_id, bigint(number.0)).await?;
-    let logs = sqlx::query(
-        "update chain_log set canonical = false where chain_id = $1 and canonical and block_number > $2",
-    )
-    .bind(chain_id)
-    .bind(bigint(number.0))
-    .execute(&mut **tx)
-    .await?;
-    let blocks = sqlx::query(
-        "update chain_block set canonical = false where chain_id = $1 and canonical and number > $2",
-    )
-    .bind(chain_id)
-    .bind(bigint(number.0))
-    .execute(&mut **tx)
-    .await?;
-    Ok((blocks.rows_affected(), logs.rows_affected()))
+    let sql =
+        "update chain_log set canonical = false where chain_id = $1 and canonical and block_number > $2";
+    let logs = statement::affected(tx, sql, (chain_id, bigint(number.0))).await?;
+    let sql = "update chain_block set canonical = false where chain_id = $1 and canonical and number > $2";
+    let blocks = statement::affected(tx, sql, (chain_id, bigint(number.0))).await?;
+    Ok((blocks, logs))
 }
 
 /// Deletes canonical blocks below a number; events are kept.
@@ -536,10 +462,6 @@ pub async fn prune_blocks(
     chain_id: u64,
     below: BlockNumber,
 ) -> Result<(), StoreError> {
-    sqlx::query("delete from chain_block where chain_id = $1 and canonical and number < $2")
-        .bind(bigint(chain_id))
-        .bind(bigint(below.0))
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "delete from chain_block where chain_id = $1 and canonical and number < $2";
+    statement::execute(conn, sql, (bigint(chain_id), bigint(below.0))).await
 }

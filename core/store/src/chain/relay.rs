@@ -29,11 +29,10 @@ pub use slots::{
     list_retired, list_unsettled_slots, lowest_waiting, mark_foreign, mark_mined, mark_unmined, remake_slot,
 };
 
-use super::facts::Emitted;
-use super::{bigint, facts, hash};
-use crate::StoreError;
+use super::{bigint, hash};
+use crate::{StoreError, known, statement};
 use alloy::primitives::B256;
-use dvp_domain::chain::{BlockNumber, ChainFact, CommandKind};
+use dvp_domain::chain::{BlockNumber, CommandKind};
 use dvp_domain::text::{TEXT_MAX, clean};
 use dvp_domain::trace::TraceContext;
 use sqlx::postgres::PgRow;
@@ -75,8 +74,7 @@ pub(super) async fn complete_commands(
     after: BlockNumber,
     up_to: BlockNumber,
 ) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "update chain_command command
+    let sql = "update chain_command command
          set state = 'done', done_at = now(), trouble = null
          from chain_log log
          where log.chain_id = $1 and log.canonical and log.fact is not null
@@ -91,71 +89,40 @@ pub(super) async fn complete_commands(
                where waiting.chain_id = $1 and waiting.block_hash = log.block_hash
                  and waiting.log_index = log.log_index and waiting.gate is not null
                  and waiting.kind in ('settled', 'cancelled', 'refunded')
-                 and waiting.consumed_at is null and waiting.retracted_at is null)",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(after.0))
-    .bind(bigint(up_to.0))
-    .execute(&mut *conn)
-    .await?;
-    wake(conn, done.rows_affected()).await
+                 and waiting.consumed_at is null and waiting.retracted_at is null)";
+    let done = statement::affected(conn, sql, (bigint(chain_id), bigint(after.0), bigint(up_to.0))).await?;
+    wake(conn, done).await
 }
 
 /// Completes the commands of facts whose gates were lifted.
 pub(super) async fn complete_lifted(conn: &mut PgConnection, facts: &[i64]) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "update chain_command command
+    let sql = "update chain_command command
          set state = 'done', done_at = now(), trouble = null
          from chain_fact fact
          where fact.id = any($1) and fact.gate is null and fact.retracted_at is null
            and command.entity = fact.entity and command.chain_id + 0 = fact.chain_id
-           and command.state || '' in ('pending', 'sent') and chain_goal_reached(command.kind, fact.kind)",
-    )
-    .bind(facts)
-    .execute(&mut *conn)
-    .await?;
-    wake(conn, done.rows_affected()).await
-}
-
-/// Completes an open command whose event was stored before the command was inserted, and inserts the facts of its entity
-/// that are missing: the engine has forgotten them, as after a restore. `false`: no such event.
-pub async fn complete_command(
-    tx: &mut PgTransaction<'_>,
-    chain_id: u64,
-    id: i64,
-) -> Result<bool, StoreError> {
-    hold_cursor(tx, chain_id).await?;
-    let late = facts::emit_late_facts(tx, chain_id, Some(id)).await?;
-    for Emitted { reference, kind, tx_hash, .. } in &late {
-        tracing::warn!(chain_id, reference, kind, %tx_hash, "chain fact inserted late: its command had been missing");
-    }
-    Ok(complete_late_commands(tx, chain_id, Some(id)).await? > 0)
+           and command.state || '' in ('pending', 'sent') and chain_goal_reached(command.kind, fact.kind)";
+    let done = statement::affected(conn, sql, (facts,)).await?;
+    wake(conn, done).await
 }
 
 /// Whether an event that reaches the command's goal is in a canonical block, at whatever depth and gate.
 pub async fn has_goal_event(conn: &mut PgConnection, chain_id: u64, id: i64) -> Result<bool, StoreError> {
-    let found = sqlx::query_scalar(
-        "select exists (
+    let sql = "select exists (
              select from chain_command command
              join chain_log log on log.chain_id = $1 and log.entity = command.entity and log.canonical
-             where command.id = $2 and chain_goal_reached(command.kind, log.fact ->> 'kind'))",
-    )
-    .bind(bigint(chain_id))
-    .bind(id)
-    .fetch_one(conn)
-    .await?;
-    Ok(found)
+             where command.id = $2 and chain_goal_reached(command.kind, log.fact ->> 'kind'))";
+    statement::load_value(conn, sql, (bigint(chain_id), id)).await
 }
 
-/// As [`complete_command`]: for all open commands, or for one.
+/// As [`complete_command`](super::complete_command): for all open commands, or for one.
 pub(super) async fn complete_late_commands(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
     id: Option<i64>,
 ) -> Result<u64, StoreError> {
     hold_cursor(tx, chain_id).await?;
-    let done = sqlx::query(
-        "update chain_command command
+    let sql = "update chain_command command
          set state = 'done', done_at = now(), trouble = null
          from chain_log log, chain_cursor cursor
          where command.chain_id = $1 and command.state in ('pending', 'sent')
@@ -171,27 +138,20 @@ pub(super) async fn complete_late_commands(
                where waiting.chain_id = $1 and waiting.block_hash = log.block_hash
                  and waiting.log_index = log.log_index and waiting.gate is not null
                  and waiting.kind in ('settled', 'cancelled', 'refunded')
-                 and waiting.consumed_at is null and waiting.retracted_at is null)",
-    )
-    .bind(bigint(chain_id))
-    .bind(id)
-    .execute(&mut **tx)
-    .await?;
-    wake(tx, done.rows_affected()).await
+                 and waiting.consumed_at is null and waiting.retracted_at is null)";
+    let done = statement::affected(tx, sql, (bigint(chain_id), id)).await?;
+    wake(tx, done).await
 }
 
 /// Keeps the indexer from retracting events between the following reads and the commit.
-async fn hold_cursor(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
-    sqlx::query("select from chain_cursor where chain_id = $1 for share")
-        .bind(bigint(chain_id))
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
+pub(super) async fn hold_cursor(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
+    statement::execute(tx, "select from chain_cursor where chain_id = $1 for share", (bigint(chain_id),))
+        .await
 }
 
 async fn wake(conn: &mut PgConnection, changed: u64) -> Result<u64, StoreError> {
     if changed > 0 {
-        sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
+        statement::execute(conn, "select pg_notify('dvp_commands', '')", ()).await?;
     }
     Ok(changed)
 }
@@ -204,8 +164,7 @@ pub(super) async fn reopen_above(
     chain_id: u64,
     number: BlockNumber,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "with undone as (
+    let sql = "with undone as (
              select distinct command.id
              from chain_log log
              join chain_command command on command.chain_id = $1 and command.entity = log.entity
@@ -228,12 +187,8 @@ pub(super) async fn reopen_above(
          )
          update chain_command command
          set state = case when id in (select id from under_way) then 'sent' else 'pending' end, done_at = null
-         where id in (select id from undone)",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(number.0))
-    .execute(&mut **tx)
-    .await?;
+         where id in (select id from undone)";
+    statement::execute(tx, sql, (bigint(chain_id), bigint(number.0))).await?;
     slots::unmine_above(tx, chain_id, number).await
 }
 
@@ -252,8 +207,7 @@ pub async fn list_ready_commands(
     share: Share,
     limit: usize,
 ) -> Result<Vec<CommandRow>, StoreError> {
-    let rows = sqlx::query(
-        "select id, reference, intent_id, entity, kind, payload, tries, trace,
+    let sql = "select id, reference, intent_id, entity, kind, payload, tries, trace,
                 case when kind not in ('create', 'swap', 'anchor') then
                     (select locking.payload from chain_command locking
                      where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
@@ -288,15 +242,10 @@ pub async fn list_ready_commands(
                where before.chain_id = $1 and before.wallet = command.wallet and before.state = 'sent'
                  and before.permit_nonce < command.permit_nonce and slot.state in ('signed', 'broadcast')))
          order by not_before, id
-         limit $5",
-    )
-    .bind(bigint(chain_id))
-    .bind(kind.as_str())
-    .bind(share.count)
-    .bind(share.index)
-    .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-    .fetch_all(conn)
-    .await?;
+         limit $5";
+    let parameters =
+        (bigint(chain_id), kind.as_str(), share.count, share.index, i64::try_from(limit).unwrap_or(i64::MAX));
+    let rows = statement::list_rows(conn, sql, parameters).await?;
     rows.iter().map(command_row).collect()
 }
 
@@ -307,8 +256,7 @@ pub async fn list_live_commands(
     signer: alloy::primitives::Address,
     nonce: u64,
 ) -> Result<Vec<CommandRow>, StoreError> {
-    let rows = sqlx::query(
-        "select id, reference, intent_id, entity, kind, payload, tries, trace,
+    let sql = "select id, reference, intent_id, entity, kind, payload, tries, trace,
                 (select locking.payload from chain_command locking
                  where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
                    and command.kind not in ('create', 'swap', 'anchor')
@@ -320,19 +268,9 @@ pub async fn list_live_commands(
          from slot_command carried
          join chain_command command on command.id = carried.command_id
          where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = $3 and carried.live
-         order by permit_nonce nulls first, id",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce))
-    .fetch_all(conn)
-    .await?;
+         order by permit_nonce nulls first, id";
+    let rows = statement::list_rows(conn, sql, (bigint(chain_id), signer.as_slice(), bigint(nonce))).await?;
     rows.iter().map(command_row).collect()
-}
-
-/// The kind of command that a row names.
-fn command_kind(table: &'static str, name: &str) -> Result<CommandKind, StoreError> {
-    CommandKind::parse(name).ok_or_else(|| StoreError::corrupt(table, format_args!("kind {name}")))
 }
 
 fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
@@ -342,7 +280,7 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
         reference: row.try_get("reference")?,
         intent_id: row.try_get("intent_id")?,
         entity: hash("chain_command", row.try_get("entity")?)?,
-        kind: command_kind("chain_command", row.try_get("kind")?)?,
+        kind: known("chain_command", row.try_get("kind")?, CommandKind::parse)?,
         payload: row.try_get("payload")?,
         lock: row.try_get("lock")?,
         age_ms: row.try_get("age_ms")?,
@@ -357,8 +295,7 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
 /// Makes those commands due whose deposit is there, at the confirmation depth: what the maker's last event of the gate
 /// leaves under the entity covers the amount. Returns their number.
 pub async fn release_deposited(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
-    let released = sqlx::query(
-        "update chain_command command
+    let sql = "update chain_command command
          set deposit_until = null
          from (
              select waiting.id, (
@@ -373,12 +310,8 @@ pub async fn release_deposited(conn: &mut PgConnection, chain_id: u64) -> Result
                and waiting.not_before <= now()
          ) deposited
          where command.id = deposited.id and command.state = 'pending'
-           and deposited.total >= (command.payload ->> 'amount')::numeric",
-    )
-    .bind(bigint(chain_id))
-    .execute(conn)
-    .await?;
-    Ok(released.rows_affected())
+           and deposited.total >= (command.payload ->> 'amount')::numeric";
+    statement::affected(conn, sql, (bigint(chain_id),)).await
 }
 
 /// Lets a command wait for its deposit again, of which the chain had too little: it was taken back, or a reorganization
@@ -389,31 +322,18 @@ pub async fn await_deposit(
     until: u64,
     delay_ms: i64,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "update chain_command
+    let sql = "update chain_command
          set deposit_until = to_timestamp($2), not_before = clock_timestamp() + $3 * interval '1 millisecond'
-         where id = $1 and state = 'pending'",
-    )
-    .bind(id)
-    .bind(bigint(until))
-    .bind(delay_ms)
-    .execute(conn)
-    .await?;
-    Ok(())
+         where id = $1 and state = 'pending'";
+    statement::execute(conn, sql, (id, bigint(until), delay_ms)).await
 }
 
 /// Postpones commands that are not due yet.
 pub async fn defer_commands(conn: &mut PgConnection, ids: &[i64], delay_ms: i64) -> Result<(), StoreError> {
-    sqlx::query(
-        "update chain_command
+    let sql = "update chain_command
          set not_before = clock_timestamp() + $2 * interval '1 millisecond'
-         where id = any($1) and state = 'pending'",
-    )
-    .bind(ids)
-    .bind(delay_ms)
-    .execute(conn)
-    .await?;
-    Ok(())
+         where id = any($1) and state = 'pending'";
+    statement::execute(conn, sql, (ids, delay_ms)).await
 }
 
 /// Records a rejection that is not final: the command is simulated again after `wait`. A row that is locked stays as it
@@ -424,57 +344,21 @@ pub async fn trouble_command(
     reason: &str,
     wait: Duration,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "update chain_command
+    let sql = "update chain_command
          set tries = tries + 1, trouble = $2, troubled_at = clock_timestamp(),
              not_before = clock_timestamp() + make_interval(secs => $3)
-         where id in (select id from chain_command where id = $1 and state = 'pending' for update skip locked)",
-    )
-    .bind(id)
-    .bind(clean(reason, TEXT_MAX))
-    .bind(wait.as_secs_f64())
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// Marks a command as failed permanently and inserts the fact. `false`: it was not open any more, or it is a payment
-/// that was signed since `command` was read, and what refused it does not prove that it is never included.
-pub async fn fail_command(
-    tx: &mut PgTransaction<'_>,
-    chain_id: u64,
-    command: &CommandRow,
-    fact: &ChainFact,
-) -> Result<bool, StoreError> {
-    let failed = sqlx::query(
-        "update chain_command
-         set state = 'failed', done_at = now()
-         where id = $1 and state = 'pending'
-           and ($2 or kind <> 'transfer' or not exists (select from slot_command where command_id = $1))",
-    )
-    .bind(command.id)
-    .bind(command.was_signed)
-    .execute(&mut **tx)
-    .await?;
-    if failed.rows_affected() == 0 {
-        return Ok(false);
-    }
-    facts::insert_fact(tx, chain_id, command.entity, fact).await?;
-    Ok(true)
+         where id in (select id from chain_command where id = $1 and state = 'pending' for update skip locked)";
+    statement::execute(conn, sql, (id, clean(reason, TEXT_MAX), wait.as_secs_f64())).await
 }
 
 /// Locks commands for a new transaction until the database transaction ends. `false`: one of them is not waiting any
 /// more, or another account is processing it.
 pub async fn lock_commands(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<bool, StoreError> {
-    let rows = sqlx::query(
-        "select id from chain_command
+    let sql = "select id from chain_command
          where id = any($1) and state = 'pending'
          order by id
-         for update skip locked",
-    )
-    .bind(ids)
-    .fetch_all(&mut **tx)
-    .await?;
+         for update skip locked";
+    let rows = statement::list_rows(tx, sql, (ids,)).await?;
     Ok(rows.len() == ids.len())
 }
 
@@ -490,20 +374,16 @@ pub struct WaitingRow {
 
 /// The commands that wait for a transaction on a chain, by kind. One that waits for a deposit of the user does not.
 pub async fn count_waiting(conn: &mut PgConnection, chain_id: u64) -> Result<Vec<WaitingRow>, StoreError> {
-    let rows = sqlx::query(
-        "select kind, count(*) as waiting, count(trouble) as troubled,
+    let sql = "select kind, count(*) as waiting, count(trouble) as troubled,
                 extract(epoch from now() - min(created_at))::bigint as oldest_seconds
          from chain_command
          where chain_id = $1 and state = 'pending' and deposit_until is null
-         group by kind",
-    )
-    .bind(bigint(chain_id))
-    .fetch_all(conn)
-    .await?;
+         group by kind";
+    let rows = statement::list_rows(conn, sql, (bigint(chain_id),)).await?;
     rows.iter()
         .map(|row| {
             Ok(WaitingRow {
-                kind: command_kind("chain_command", row.try_get("kind")?)?,
+                kind: known("chain_command", row.try_get("kind")?, CommandKind::parse)?,
                 waiting: row.try_get("waiting")?,
                 troubled: row.try_get("troubled")?,
                 oldest_seconds: row.try_get("oldest_seconds")?,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// The oldest commands that are looked at: those that may not be deleted yet are few.
 const WINDOW: i64 = 4_000;
@@ -16,8 +16,7 @@ const WINDOW: i64 = 4_000;
 /// Deletes commands, their transactions' rows and facts of orders that ended before this age, and of the audit log's
 /// anchors. An order that may still need one keeps all.
 pub async fn delete_work(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
-    let done = sqlx::query_scalar(
-        "with oldest as ( \
+    let sql = "with oldest as ( \
              select reference, min(id) as id from ( \
                  select id, reference, created_at from chain_command order by id limit $3) c \
              where c.created_at < now() - make_interval(secs => $1) group by reference), \
@@ -45,17 +44,15 @@ pub async fn delete_work(conn: &mut PgConnection, age: Duration, limit: i64) -> 
          gone as ( \
              delete from chain_command c using commands d \
              where c.id = d.id and (select count(*) from carried) >= 0 returning 1) \
-         select (select count(*) from carried) + (select count(*) from facts) + (select count(*) from gone)",
-    );
-    let rows: i64 = done.bind(age.as_secs_f64()).bind(limit).bind(WINDOW).fetch_one(conn).await?;
+         select (select count(*) from carried) + (select count(*) from facts) + (select count(*) from gone)";
+    let rows: i64 = statement::load_value(conn, sql, (age.as_secs_f64(), limit, WINDOW)).await?;
     Ok(rows.unsigned_abs())
 }
 
 /// Deletes final anchors by strangers, of hashes that are none of ours, and counts them for each contract. The newest
 /// event of a contract stays.
 pub async fn delete_strangers(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
-    let done = sqlx::query_scalar(
-        "with due as ( \
+    let sql = "with due as ( \
              select l.ctid as place from chain_cursor c cross join lateral ( \
                  select ctid, * from chain_log l \
                  where l.chain_id = c.chain_id and l.canonical and l.event = 'Anchored' and l.fact is null \
@@ -72,16 +69,15 @@ pub async fn delete_strangers(conn: &mut PgConnection, age: Duration, limit: i64
              insert into chain_deleted as d (chain_id, contract, events) \
              select chain_id, contract, count(*) from gone group by chain_id, contract \
              on conflict on constraint chain_deleted_pkey do update set events = d.events + excluded.events) \
-         select count(*) from gone",
-    );
-    let rows: i64 = done.bind(age.as_secs_f64()).bind(limit).fetch_one(conn).await?;
+         select count(*) from gone";
+    let rows: i64 = statement::load_value(conn, sql, (age.as_secs_f64(), limit)).await?;
     Ok(rows.unsigned_abs())
 }
 
 /// Deletes blocks, and their events, that another block has replaced for good.
 pub async fn delete_orphans(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
     let mut rows = 0_u64;
-    for statement in [
+    for sql in [
         "delete from chain_log where ctid = any(array( \
              select l.ctid from chain_cursor c cross join lateral ( \
                  select ctid, observed_at from chain_log l where l.chain_id = c.chain_id and not l.canonical \
@@ -93,8 +89,7 @@ pub async fn delete_orphans(conn: &mut PgConnection, age: Duration, limit: i64) 
                    and b.number < c.final_number order by b.chain_id, b.number limit $2) b \
              where b.observed_at < now() - make_interval(secs => $1)))",
     ] {
-        let done = sqlx::query(statement).bind(age.as_secs_f64()).bind(limit).execute(&mut *conn).await?;
-        rows = rows.saturating_add(done.rows_affected());
+        rows = rows.saturating_add(statement::affected(conn, sql, (age.as_secs_f64(), limit)).await?);
     }
     Ok(rows)
 }

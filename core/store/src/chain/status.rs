@@ -3,9 +3,10 @@
 //! Invariant: no decision depends on these rows. Whether a chain is halted is stored in the cursor.
 
 use super::{bigint, unsigned};
-use crate::StoreError;
+use crate::{StoreError, known, statement};
 use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
+use dvp_domain::names::names;
 use dvp_domain::text::{TEXT_MAX, clean};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -45,30 +46,13 @@ impl IndexerState {
     }
 }
 
-/// An [`IndexerState`] without its data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StateName {
-    Backfilling,
-    Following,
-    Holding,
-    Halted,
-}
-
-impl StateName {
-    pub const ALL: [Self; 4] = [Self::Backfilling, Self::Following, Self::Holding, Self::Halted];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Backfilling => "backfilling",
-            Self::Following => "following",
-            Self::Holding => "holding",
-            Self::Halted => "halted",
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, StoreError> {
-        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
-        known.ok_or_else(|| StoreError::corrupt("chain_status", format_args!("state {text}")))
+names! {
+    /// An [`IndexerState`] without its data.
+    pub enum StateName {
+        Backfilling = "backfilling",
+        Following = "following",
+        Holding = "holding",
+        Halted = "halted",
     }
 }
 
@@ -132,7 +116,7 @@ pub async fn report_status(
         IndexerState::Holding { reason } | IndexerState::Halted { reason } => Some(clean(reason, TEXT_MAX)),
         IndexerState::Backfilling(_) | IndexerState::Following => None,
     };
-    sqlx::query(
+    let sql =
         "insert into chain_status as old (chain_id, name, state, reason, node_head, node_final, backfill_from,
                                           backfill_to, backfill_events, backfill_started_at)
          values ($1, $2, $3, $4, $5, $6, $7, $8, $9, case when $7::bigint is not null then clock_timestamp() end)
@@ -144,26 +128,24 @@ pub async fn report_status(
              backfill_events = excluded.backfill_events,
              backfill_started_at = case when old.backfill_from = excluded.backfill_from
                                         then old.backfill_started_at else excluded.backfill_started_at end,
-             updated_at = clock_timestamp()",
-    )
-    .bind(bigint(chain_id))
-    .bind(name)
-    .bind(state.name().as_str())
-    .bind(reason)
-    .bind(bigint(node.0.0))
-    .bind(bigint(node.1.0))
-    .bind(backfill.map(|backfill| bigint(backfill.from.0)))
-    .bind(backfill.map(|backfill| bigint(backfill.to.0)))
-    .bind(backfill.map(|backfill| bigint(backfill.events)))
-    .execute(conn)
-    .await?;
-    Ok(())
+             updated_at = clock_timestamp()";
+    let parameters = (
+        bigint(chain_id),
+        name,
+        state.name().as_str(),
+        reason,
+        bigint(node.0.0),
+        bigint(node.1.0),
+        backfill.map(|backfill| bigint(backfill.from.0)),
+        backfill.map(|backfill| bigint(backfill.to.0)),
+        backfill.map(|backfill| bigint(backfill.events)),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Every chain that was ever followed, by id.
 pub async fn list_statuses(conn: &mut PgConnection) -> Result<Vec<StatusRow>, StoreError> {
-    let rows = sqlx::query(
-        "select status.chain_id, status.name, status.node_head, status.node_final,
+    let sql = "select status.chain_id, status.name, status.node_head, status.node_final,
                 case when cursor.halted is not null then 'halted' else status.state end as state,
                 coalesce(cursor.halted || ': ' || cursor.halted_detail, status.reason) as reason,
                 cursor.halted_at,
@@ -180,10 +162,8 @@ pub async fn list_statuses(conn: &mut PgConnection) -> Result<Vec<StatusRow>, St
                    and fact.consumed_at is null) as fills_waiting
          from chain_status status
          join chain_cursor cursor on cursor.chain_id = status.chain_id
-         order by status.chain_id",
-    )
-    .fetch_all(conn)
-    .await?;
+         order by status.chain_id";
+    let rows = statement::list_rows(conn, sql, ()).await?;
     rows.iter().map(status_row).collect()
 }
 
@@ -203,7 +183,7 @@ fn status_row(row: &PgRow) -> Result<StatusRow, StoreError> {
     Ok(StatusRow {
         chain_id: number("chain_id")?,
         name: row.try_get("name")?,
-        state: StateName::parse(row.try_get("state")?)?,
+        state: known(table, row.try_get("state")?, StateName::parse)?,
         reason: row.try_get("reason")?,
         halted_at: row.try_get("halted_at")?,
         state_seconds: number("state_seconds")?,

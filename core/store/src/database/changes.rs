@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use dvp_domain::names::names;
 use sqlx::{PgConnection, PgPool};
 use tokio::time::Instant;
 use tracing::debug;
@@ -14,50 +15,23 @@ pub const CHANNEL: &str = "dvp_console";
 /// Notifications of new events.
 pub const FEED_CHANNEL: &str = "dvp_feed";
 
-/// A part of the database that pages show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    Feed,
-    Approvals,
-    Breaks,
-    Chains,
-    Controls,
-    Fix,
-    Webhooks,
-    Partners,
-    Operators,
-    Audit,
+names! {
+    /// A part of the database that pages show.
+    pub enum Subject {
+        Feed = "feed",
+        Approvals = "approvals",
+        Breaks = "breaks",
+        Chains = "chains",
+        Controls = "controls",
+        Fix = "fix",
+        Webhooks = "webhooks",
+        Partners = "partners",
+        Operators = "operators",
+        Audit = "audit",
+    }
 }
 
 impl Subject {
-    pub const ALL: [Self; 10] = [
-        Self::Feed,
-        Self::Approvals,
-        Self::Breaks,
-        Self::Chains,
-        Self::Controls,
-        Self::Fix,
-        Self::Webhooks,
-        Self::Partners,
-        Self::Operators,
-        Self::Audit,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Feed => "feed",
-            Self::Approvals => "approvals",
-            Self::Breaks => "breaks",
-            Self::Chains => "chains",
-            Self::Controls => "controls",
-            Self::Fix => "fix",
-            Self::Webhooks => "webhooks",
-            Self::Partners => "partners",
-            Self::Operators => "operators",
-            Self::Audit => "audit",
-        }
-    }
-
     /// The subject of a notification.
     pub fn of(channel: &str, payload: &str) -> Option<Self> {
         if channel == FEED_CHANNEL {

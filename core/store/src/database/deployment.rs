@@ -11,7 +11,7 @@ use dvp_domain::cell::CellId;
 use dvp_domain::environment::Environment;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, known, statement};
 
 /// The database belongs to the other environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -45,13 +45,9 @@ fn configured_text(configured: &Option<CellId>) -> String {
 
 /// The database's environment. `None`: it has none yet.
 pub async fn find_environment(conn: &mut PgConnection) -> Result<Option<Environment>, StoreError> {
-    let row: Option<(String,)> =
-        sqlx::query_as("select environment from deployment").fetch_optional(conn).await?;
-    row.map(|(text,)| {
-        let corrupt = || StoreError::corrupt("deployment", format_args!("environment {text}"));
-        Environment::parse(&text).ok_or_else(corrupt)
-    })
-    .transpose()
+    let stamped: Option<String> =
+        statement::find_value(conn, "select environment from deployment", ()).await?;
+    stamped.map(|text| known("deployment", &text, Environment::parse)).transpose()
 }
 
 /// Writes the environment into a database that has none, and compares it in one that has.
@@ -59,20 +55,18 @@ pub async fn stamp(
     conn: &mut PgConnection,
     configured: Environment,
 ) -> Result<Result<(), EnvironmentMismatch>, StoreError> {
-    sqlx::query("insert into deployment (environment) values ($1) on conflict do nothing")
-        .bind(configured.as_str())
-        .execute(&mut *conn)
-        .await?;
+    let sql = "insert into deployment (environment) values ($1) on conflict do nothing";
+    statement::execute(conn, sql, (configured.as_str(),)).await?;
     let stamped = find_environment(conn).await?.unwrap_or(configured);
     Ok(if stamped == configured { Ok(()) } else { Err(EnvironmentMismatch { stamped, configured }) })
 }
 
 /// The database's cell. `None`: it has none.
 pub async fn find_cell(conn: &mut PgConnection) -> Result<Option<CellId>, StoreError> {
-    let row: Option<(Option<String>,)> =
-        sqlx::query_as("select cell from deployment").fetch_optional(conn).await?;
-    let text = row.and_then(|(text,)| text);
-    text.map(|text| {
+    let stamped: Option<Option<String>> =
+        statement::find_value(conn, "select cell from deployment", ()).await?;
+    let cell = stamped.flatten();
+    cell.map(|text| {
         text.parse().map_err(|error| StoreError::corrupt("deployment", format_args!("cell {text}: {error}")))
     })
     .transpose()
@@ -84,9 +78,7 @@ pub async fn stamp_cell(
     configured: Option<CellId>,
 ) -> Result<Result<(), CellMismatch>, StoreError> {
     if let Some(cell) = configured {
-        sqlx::query("update deployment set cell = $1 where cell is null")
-            .bind(cell.to_string())
-            .execute(&mut *conn)
+        statement::execute(conn, "update deployment set cell = $1 where cell is null", (cell.to_string(),))
             .await?;
     }
     check_cell(conn, configured).await

@@ -1,31 +1,24 @@
 //! Classifies database errors by their meaning for the failed work. Pure: by SQLSTATE and kind of error.
 
+use dvp_domain::names::names;
+
 use crate::StoreError;
 
-/// The retry policy of the failed work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The rows cannot be written or read. A retry fails in the same way.
-    Data,
-    /// A concurrent transaction conflicted. An immediate retry may succeed.
-    Conflict,
-    /// A lock or a statement timed out. The database works.
-    Slow,
-    /// The database cannot be reached, refuses work, or lost the connection.
-    Unavailable,
+names! {
+    /// The retry policy of the failed work.
+    pub enum Fault {
+        /// The rows cannot be written or read. A retry fails in the same way.
+        Data = "data",
+        /// A concurrent transaction conflicted. An immediate retry may succeed.
+        Conflict = "conflict",
+        /// A lock or a statement timed out. The database works.
+        Slow = "slow",
+        /// The database cannot be reached, refuses work, or lost the connection.
+        Unavailable = "unavailable",
+    }
 }
 
 impl Fault {
-    /// The label in metrics and log lines.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Data => "data",
-            Self::Conflict => "conflict",
-            Self::Slow => "slow",
-            Self::Unavailable => "unavailable",
-        }
-    }
-
     /// By the class or code of an SQLSTATE (PostgreSQL manual, appendix A).
     pub fn of_sqlstate(code: &str) -> Self {
         match code {

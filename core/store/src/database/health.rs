@@ -2,11 +2,10 @@
 
 use sqlx::PgConnection;
 
-use crate::{MIGRATOR, StoreError};
+use crate::{MIGRATOR, StoreError, statement};
 
 pub async fn server_version(conn: &mut PgConnection) -> Result<String, StoreError> {
-    let row: (String,) = sqlx::query_as("select current_setting('server_version')").fetch_one(conn).await?;
-    Ok(row.0)
+    statement::load_value(conn, "select current_setting('server_version')", ()).await
 }
 
 /// The connection's protection, for display.
@@ -20,7 +19,7 @@ pub async fn protection(conn: &mut PgConnection) -> Result<String, StoreError> {
         Option<String>,
         Option<String>,
         Option<String>,
-    ) = sqlx::query_as(of_this).fetch_one(conn).await?;
+    ) = statement::load(conn, of_this, ()).await?;
     if by_socket {
         return Ok("by a unix socket".to_owned());
     }
@@ -55,12 +54,11 @@ impl Schema {
 }
 
 pub async fn schema(conn: &mut PgConnection) -> Result<Schema, StoreError> {
-    let (there,): (bool,) =
-        sqlx::query_as("select to_regclass('_sqlx_migrations') is not null").fetch_one(&mut *conn).await?;
+    let there: bool =
+        statement::load_value(conn, "select to_regclass('_sqlx_migrations') is not null", ()).await?;
     let applied: Vec<i64> = if there {
-        sqlx::query_scalar("select version from _sqlx_migrations where success order by version")
-            .fetch_all(conn)
-            .await?
+        let sql = "select version from _sqlx_migrations where success order by version";
+        statement::list_values(conn, sql, ()).await?
     } else {
         Vec::new()
     };
@@ -71,9 +69,6 @@ pub async fn schema(conn: &mut PgConnection) -> Result<Schema, StoreError> {
 
 /// An encrypted secret with its key's id, to test the master key.
 pub async fn any_sealed_secret(conn: &mut PgConnection) -> Result<Option<(String, Vec<u8>)>, StoreError> {
-    let row =
-        sqlx::query_as("select id, sealed_secret from api_key where revoked_at is null order by id limit 1")
-            .fetch_optional(conn)
-            .await?;
-    Ok(row)
+    let sql = "select id, sealed_secret from api_key where revoked_at is null order by id limit 1";
+    statement::find(conn, sql, ()).await
 }

@@ -6,7 +6,7 @@ use sqlx::{PgConnection, PgExecutor, PgPool};
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A lease that this process holds until it [`expires`](Lease::renew) without a renewal.
 #[derive(Debug, Clone)]
@@ -58,15 +58,9 @@ impl Lease {
     /// Checks within a writing transaction that the lease is still held, and locks its owner until the transaction
     /// ends.
     pub async fn guard(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
-        let row: Option<(i64,)> = sqlx::query_as(
-            "select fence from lease where name = $1 and owner = $2 and fence = $3 \
-               and expires_at > clock_timestamp() for share",
-        )
-        .bind(&self.name)
-        .bind(self.owner)
-        .bind(self.fence)
-        .fetch_optional(conn)
-        .await?;
+        let sql = "select fence from lease where name = $1 and owner = $2 and fence = $3 \
+               and expires_at > clock_timestamp() for share";
+        let row: Option<(i64,)> = statement::find(conn, sql, (&self.name, self.owner, self.fence)).await?;
         row.map(|_| ()).ok_or(StoreError::Stale { what: "lease" })
     }
 

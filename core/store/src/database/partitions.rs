@@ -3,29 +3,23 @@
 use std::time::Duration;
 
 use chrono::NaiveDate;
+use dvp_domain::names::names;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
-/// A table in partitions of a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DayTable {
-    FixMessages,
-    WebhookDeliveries,
-    WebhookAttempts,
+names! {
+    /// A table in partitions of a day.
+    pub enum DayTable {
+        FixMessages = "fix_message",
+        WebhookDeliveries = "webhook_delivery_log",
+        WebhookAttempts = "webhook_attempt_log",
+    }
 }
 
 impl DayTable {
     /// The log of webhook deliveries.
     pub const WEBHOOK_LOG: [Self; 2] = [Self::WebhookDeliveries, Self::WebhookAttempts];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::FixMessages => "fix_message",
-            Self::WebhookDeliveries => "webhook_delivery_log",
-            Self::WebhookAttempts => "webhook_attempt_log",
-        }
-    }
 
     /// The primary key of each partition by itself; `None`: the table's own key has the time.
     const fn own_key(self) -> Option<&'static str> {
@@ -39,26 +33,15 @@ impl DayTable {
 
 /// Creates the partition of a day, unless one covers it.
 pub async fn create_day(conn: &mut PgConnection, table: DayTable, day: NaiveDate) -> Result<(), StoreError> {
-    sqlx::query("select create_day_partition($1, $2, $3)")
-        .bind(table.as_str())
-        .bind(day)
-        .bind(table.own_key())
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "select create_day_partition($1, $2, $3)";
+    statement::execute(conn, sql, (table.as_str(), day, table.own_key())).await
 }
 
 /// Creates the partitions of this day and the next `days`, by the database's clock.
 pub async fn create_ahead(conn: &mut PgConnection, table: DayTable, days: i32) -> Result<(), StoreError> {
-    sqlx::query(
-        "select create_day_partition($1, (now() at time zone 'UTC')::date + n, $2) from generate_series(0, $3) n",
-    )
-    .bind(table.as_str())
-    .bind(table.own_key())
-    .bind(days)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "select create_day_partition($1, (now() at time zone 'UTC')::date + n, $2) \
+         from generate_series(0, $3) n";
+    statement::execute(conn, sql, (table.as_str(), table.own_key(), days)).await
 }
 
 /// Drops the oldest partition if all of it is older than `age`. Returns how many rows it had, by the statistics.
@@ -67,10 +50,7 @@ pub async fn drop_old_day(
     table: DayTable,
     age: Duration,
 ) -> Result<u64, StoreError> {
-    let (rows,): (i64,) = sqlx::query_as("select drop_day_partition($1, now() - make_interval(secs => $2))")
-        .bind(table.as_str())
-        .bind(age.as_secs_f64())
-        .fetch_one(conn)
-        .await?;
+    let sql = "select drop_day_partition($1, now() - make_interval(secs => $2))";
+    let rows: i64 = statement::load_value(conn, sql, (table.as_str(), age.as_secs_f64())).await?;
     u64::try_from(rows).map_err(|_| StoreError::corrupt(table.as_str(), "a negative number of rows"))
 }

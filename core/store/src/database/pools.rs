@@ -15,9 +15,9 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 use tracing::{info, warn};
 
-use crate::StoreError;
 use crate::database::pool::pool_options;
 use crate::database::{Availability, Database, Primary, Timeouts};
+use crate::{StoreError, statement};
 
 /// Beside the pools: the writer's connection, the status cache's, and the availability check's.
 const BESIDE: u32 = 3;
@@ -172,5 +172,5 @@ pub async fn connections_allowed(conn: &mut PgConnection) -> Result<i32, StoreEr
         - coalesce(sum(setting::int) filter (where name <> 'max_connections'), 0)::int
         from pg_settings
         where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections')";
-    Ok(sqlx::query_scalar(reserved).fetch_one(conn).await?)
+    statement::load_value(conn, reserved, ()).await
 }

@@ -1,75 +1,117 @@
-//! Deletion of rows that are kept for a limited time. Each function deletes at most `limit` rows, the oldest first and
-//! by an index, in one short statement, and returns their number. A row that is changed concurrently stays.
+//! Deletion of rows that are kept for a limited time: the oldest first and by an index, in one short statement. A row
+//! that is changed concurrently stays.
 
 use std::time::Duration;
 
 use sqlx::{PgConnection, PgTransaction};
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// Limits the next statement of the transaction, so that it ends soon and is tried again later.
 pub async fn bound(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "select set_config('statement_timeout', '20s', true), set_config('lock_timeout', '1s', true)",
-    )
-    .execute(&mut **tx)
-    .await?;
-    Ok(())
+    let sql = "select set_config('statement_timeout', '20s', true), set_config('lock_timeout', '1s', true)";
+    statement::execute(tx, sql, ()).await
 }
 
-/// Deletes answers stored under an idempotency key.
-pub async fn delete_idempotency(
+/// Deletes rows that are older than an age, at most `limit`, and returns their number.
+pub async fn delete(
     conn: &mut PgConnection,
+    Expired(sql): Expired,
     age: Duration,
     limit: i64,
 ) -> Result<u64, StoreError> {
-    let statement = "delete from idempotency where ctid = any(array( \
-                         select ctid from idempotency where accepted_at < now() - make_interval(secs => $1) \
-                         order by accepted_at limit $2))";
-    delete(conn, statement, age, limit).await
+    statement::affected(conn, sql, (age.as_secs_f64(), limit)).await
 }
 
-/// Deletes nonces of signed requests that every process refuses by their timestamp, even one with a slow clock.
-pub async fn delete_nonces(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    const APART: Duration = Duration::from_secs(3600);
-    let statement = "delete from request_nonce where ctid = any(array( \
-                         select ctid from request_nonce where expires_at < now() - make_interval(secs => $1) \
-                         order by expires_at limit $2))";
-    delete(conn, statement, APART, limit).await
+/// The statement that deletes a table's rows of an age.
+#[derive(Debug, Clone, Copy)]
+pub struct Expired(&'static str);
+
+/// Rows whose column is before a time, the age ago unless it is given.
+macro_rules! oldest {
+    ($table:literal, $column:literal) => {
+        oldest!($table, $column, "now() - make_interval(secs => $1)")
+    };
+    ($table:literal, $column:literal, $before:literal) => {
+        Expired(concat!(
+            "delete from ",
+            $table,
+            " where ctid = any(array(select ctid from ",
+            $table,
+            " where ",
+            $column,
+            " < ",
+            $before,
+            " order by ",
+            $column,
+            " limit $2))"
+        ))
+    };
 }
 
-/// Deletes permit nonces that the chain has used for so long that no cached wallet data is older, and that no
-/// reorganization removes them any more.
-pub async fn delete_permit_holds(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    const BEHIND: Duration = Duration::from_secs(3600);
-    let statement = "delete from permit_use where ctid = any(array( \
-                         select ctid from permit_use where locked_at < now() - make_interval(secs => $1) \
-                         order by locked_at limit $2))";
-    delete(conn, statement, BEHIND, limit).await
-}
+/// Answers stored under an idempotency key.
+pub const IDEMPOTENCY: Expired = oldest!("idempotency", "accepted_at");
 
-/// Deletes published permits that have expired, even by a chain whose clock is slow.
-pub async fn delete_published_permits(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    const APART: Duration = Duration::from_secs(3600);
-    let statement = "delete from permit_published where ctid = any(array( \
-                         select ctid from permit_published \
-                         where deadline < extract(epoch from now() - make_interval(secs => $1))::int8 \
-                         order by deadline limit $2))";
-    delete(conn, statement, APART, limit).await
-}
+/// Of nonces of signed requests that every process refuses by their timestamp, even one with a slow clock; of permit nonces
+/// that the chain has used for so long that no cached wallet data is older, and that no reorganization removes them any
+/// more; of published permits that have expired, even by a chain whose clock is slow.
+pub const OUTDATED: Duration = Duration::from_secs(3600);
+pub const NONCES: Expired = oldest!("request_nonce", "expires_at");
+pub const PERMIT_HOLDS: Expired = oldest!("permit_use", "locked_at");
+pub const PUBLISHED_PERMITS: Expired =
+    oldest!("permit_published", "deadline", "extract(epoch from now() - make_interval(secs => $1))::int8");
 
-/// Deletes the sums of days that no limit counts any more.
-pub async fn delete_limit_usage(
-    conn: &mut PgConnection,
-    age: Duration,
-    limit: i64,
-) -> Result<u64, StoreError> {
-    let statement = "delete from limit_usage where ctid = any(array( \
-                         select ctid from limit_usage \
-                         where day < (now() at time zone 'UTC' - make_interval(secs => $1))::date \
-                         order by day limit $2))";
-    delete(conn, statement, age, limit).await
-}
+/// The sums of days that no limit counts any more.
+pub const LIMIT_USAGE: Expired =
+    oldest!("limit_usage", "day", "(now() at time zone 'UTC' - make_interval(secs => $1))::date");
+
+/// Contexts of indicative quotes.
+pub const QUOTE_REQUESTS: Expired = oldest!("quote_request", "created_at");
+/// By the end of their validity.
+pub const FIRM_QUOTES: Expired = oldest!("firm_quote", "valid_until");
+
+/// Calls of rails, by the last call of a row.
+pub const RAIL_CALLS: Expired = Expired(
+    "delete from rail_call where ctid = any(array( \
+         select ctid from rail_call where first_at < now() - make_interval(secs => $1) \
+                                      and last_at < now() - make_interval(secs => $1) \
+         order by first_at limit $2))",
+);
+
+/// Notices to owners of webhook endpoints.
+pub const NOTICES: Expired = Expired(
+    "delete from webhook_notice n using (select id, at from webhook_notice order by id limit $2) o \
+     where n.id = o.id and o.at < now() - make_interval(secs => $1)",
+);
+
+/// Signed bytes of chain transactions whose nonce is used in a final block.
+pub const TRANSACTIONS: Expired = Expired(
+    "delete from tx_attempt a \
+     using relayer_account l cross join lateral ( \
+         select chain_id, signer, nonce, attempt, created_at from tx_attempt \
+         where chain_id = l.chain_id and signer = l.signer \
+         order by chain_id, signer, nonce, attempt limit $2 \
+     ) o join nonce_slot s on (s.chain_id, s.signer, s.nonce) = (o.chain_id, o.signer, o.nonce) \
+     where (a.chain_id, a.signer, a.nonce, a.attempt) = (o.chain_id, o.signer, o.nonce, o.attempt) \
+       and s.state = 'final' and o.created_at < now() - make_interval(secs => $1)",
+);
+
+/// Messages of FIX sessions that their peer has received. A deleted message that is requested again is answered by a gap
+/// fill; messages that the peer has not received stay, however old.
+pub const FIX_MESSAGES: Expired = Expired(
+    "with aged as (select ((extract(epoch from now()) - $1) * 1e9)::bigint as since) \
+     delete from fix_outbound where ctid = any(array( \
+         select o.ctid \
+         from fix_session s cross join aged cross join lateral ( \
+             select seq, sending_time from fix_outbound \
+             where session_id = s.session_id order by seq limit 1 \
+         ) first cross join lateral ( \
+             select ctid, seq, sending_time from fix_outbound \
+             where session_id = s.session_id order by seq limit $2 \
+         ) o \
+         where first.seq <= s.seen_out and first.sending_time < aged.since \
+           and o.seq <= s.seen_out and o.sending_time < aged.since limit $2))",
+);
 
 /// Deletes orders that were let go, ended cool-downs, and what unused quotes held: none of it counts any more.
 pub async fn delete_abandonments(
@@ -79,110 +121,19 @@ pub async fn delete_abandonments(
 ) -> Result<u64, StoreError> {
     /// Longer than the longest sliding time.
     const QUOTES: Duration = Duration::from_secs(2 * 86_400);
-    let mut deleted = 0_u64;
-    for (statement, age) in [
-        (
-            "delete from abandonment where ctid = any(array( \
-             select ctid from abandonment where at < now() - make_interval(secs => $1) order by at limit $2))",
-            age,
-        ),
-        (
-            "delete from cool_down where ctid = any(array( \
-             select ctid from cool_down where until < now() - make_interval(secs => $1) order by until limit $2))",
-            age,
-        ),
-        (
-            "delete from unused_hold where ctid = any(array( \
-             select ctid from unused_hold where lapsed_in < now() - make_interval(secs => $1) \
-             order by lapsed_in limit $2))",
-            QUOTES,
-        ),
-    ] {
-        deleted = deleted.saturating_add(delete(conn, statement, age, limit).await?);
-    }
-    Ok(deleted)
+    let orders = delete(conn, oldest!("abandonment", "at"), age, limit).await?;
+    let cool_downs = delete(conn, oldest!("cool_down", "until"), age, limit).await?;
+    let holds = delete(conn, oldest!("unused_hold", "lapsed_in"), QUOTES, limit).await?;
+    Ok(orders.saturating_add(cool_downs).saturating_add(holds))
 }
 
-/// Deletes contexts of indicative quotes.
-pub async fn delete_quote_requests(
+/// Deletes messages to and from the bank, and their documents.
+pub async fn delete_bank_messages(
     conn: &mut PgConnection,
     age: Duration,
     limit: i64,
 ) -> Result<u64, StoreError> {
-    let statement = "delete from quote_request where ctid = any(array( \
-                         select ctid from quote_request where created_at < now() - make_interval(secs => $1) \
-                         order by created_at limit $2))";
-    delete(conn, statement, age, limit).await
-}
-
-/// Deletes firm quotes, by the end of their validity.
-pub async fn delete_firm_quotes(
-    conn: &mut PgConnection,
-    age: Duration,
-    limit: i64,
-) -> Result<u64, StoreError> {
-    let statement = "delete from firm_quote where ctid = any(array( \
-                         select ctid from firm_quote where valid_until < now() - make_interval(secs => $1) \
-                         order by valid_until limit $2))";
-    delete(conn, statement, age, limit).await
-}
-
-/// Deletes notices to owners of webhook endpoints.
-pub async fn delete_notices(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
-    let statement = "delete from webhook_notice n \
-                     using (select id, at from webhook_notice order by id limit $2) o \
-                     where n.id = o.id and o.at < now() - make_interval(secs => $1)";
-    delete(conn, statement, age, limit).await
-}
-
-/// Deletes signed bytes of chain transactions whose nonce is used in a final block.
-pub async fn delete_transactions(
-    conn: &mut PgConnection,
-    age: Duration,
-    limit: i64,
-) -> Result<u64, StoreError> {
-    let statement = "delete from tx_attempt a \
-                     using relayer_account l cross join lateral ( \
-                         select chain_id, signer, nonce, attempt, created_at from tx_attempt \
-                         where chain_id = l.chain_id and signer = l.signer \
-                         order by chain_id, signer, nonce, attempt limit $2 \
-                     ) o join nonce_slot s \
-                         on (s.chain_id, s.signer, s.nonce) = (o.chain_id, o.signer, o.nonce) \
-                     where (a.chain_id, a.signer, a.nonce, a.attempt) = (o.chain_id, o.signer, o.nonce, o.attempt) \
-                       and s.state = 'final' and o.created_at < now() - make_interval(secs => $1)";
-    delete(conn, statement, age, limit).await
-}
-
-/// Deletes messages of FIX sessions that their peer has received. A deleted message that is requested again is answered
-/// by a gap fill; messages that the peer has not received stay, however old.
-pub async fn delete_fix_messages(
-    conn: &mut PgConnection,
-    age: Duration,
-    limit: i64,
-) -> Result<u64, StoreError> {
-    let statement = "with aged as ( \
-                         select ((extract(epoch from now()) - $1) * 1e9)::bigint as since \
-                     ) \
-                     delete from fix_outbound where ctid = any(array( \
-                         select o.ctid \
-                         from fix_session s cross join aged cross join lateral ( \
-                             select seq, sending_time from fix_outbound \
-                             where session_id = s.session_id order by seq limit 1 \
-                         ) first cross join lateral ( \
-                             select ctid, seq, sending_time from fix_outbound \
-                             where session_id = s.session_id order by seq limit $2 \
-                         ) o \
-                         where first.seq <= s.seen_out and first.sending_time < aged.since \
-                           and o.seq <= s.seen_out and o.sending_time < aged.since limit $2))";
-    delete(conn, statement, age, limit).await
-}
-
-async fn delete(
-    conn: &mut PgConnection,
-    statement: &'static str,
-    age: Duration,
-    limit: i64,
-) -> Result<u64, StoreError> {
-    let done = sqlx::query(statement).bind(age.as_secs_f64()).bind(limit).execute(conn).await?;
-    Ok(done.rows_affected())
+    let messages = delete(conn, oldest!("bank_message", "at"), age, limit).await?;
+    let documents = delete(conn, oldest!("bank_document", "kept_at"), age, limit).await?;
+    Ok(messages.saturating_add(documents))
 }

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
 };
 
-use super::address::{AddressError, TlsFiles};
+use super::{AddressError, TlsFiles};
 
 /// SSLRequest of the protocol: its length, and a number that is no protocol's version.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];

@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 
 use crate::fix::rows::FixReset;
-use crate::{StoreError, fix};
+use crate::{StoreError, fix, statement};
 
 /// A session as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -26,27 +26,19 @@ pub async fn list(
     after: &str,
     limit: i64,
 ) -> Result<Vec<ListedSession>, StoreError> {
-    let rows = sqlx::query_as(
-        "select s.session_id, p.name as partner, s.livemode, s.username, s.enabled, s.next_in, s.next_out, \
+    let sql = "select s.session_id, p.name as partner, s.livemode, s.username, s.enabled, s.next_in, s.next_out, \
                 s.drop_copy, s.cancel_on_disconnect_secs, s.max_slippage_bps \
          from fix_session s join partner p on p.id = s.partner_id \
-         where s.session_id > $1 order by s.session_id limit $2",
-    )
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         where s.session_id > $1 order by s.session_id limit $2";
+    statement::list(conn, sql, (after, limit)).await
 }
 
 /// A session by its id, a disabled one too.
 pub async fn find(conn: &mut PgConnection, session_id: &str) -> Result<Option<ListedSession>, StoreError> {
-    let row = sqlx::query_as(
-        "select s.session_id, p.name as partner, s.livemode, s.username, s.enabled, s.next_in, s.next_out, \
+    let sql = "select s.session_id, p.name as partner, s.livemode, s.username, s.enabled, s.next_in, s.next_out, \
                 s.drop_copy, s.cancel_on_disconnect_secs, s.max_slippage_bps \
-         from fix_session s join partner p on p.id = s.partner_id where s.session_id = $1",
-    );
-    Ok(row.bind(session_id).fetch_optional(conn).await?)
+         from fix_session s join partner p on p.id = s.partner_id where s.session_id = $1";
+    statement::find(conn, sql, (session_id,)).await
 }
 
 /// Enables or disables a session. Returns whether it exists.
@@ -55,12 +47,8 @@ pub async fn set_enabled(
     session_id: &str,
     enabled: bool,
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query("update fix_session set enabled = $2 where session_id = $1")
-        .bind(session_id)
-        .bind(enabled)
-        .execute(conn)
-        .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "update fix_session set enabled = $2 where session_id = $1";
+    Ok(statement::affected(conn, sql, (session_id, enabled)).await? == 1)
 }
 
 /// The maximum slippage of an order without a price, in basis points.
@@ -69,23 +57,14 @@ pub async fn update_max_slippage(
     session_id: &str,
     max_slippage_bps: i32,
 ) -> Result<(), StoreError> {
-    sqlx::query("update fix_session set max_slippage_bps = $2 where session_id = $1")
-        .bind(session_id)
-        .bind(max_slippage_bps)
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update fix_session set max_slippage_bps = $2 where session_id = $1";
+    statement::execute(conn, sql, (session_id, max_slippage_bps)).await
 }
 
 /// Whether a process owns the session now.
 pub async fn is_held(conn: &mut PgConnection, lease: &str) -> Result<bool, StoreError> {
-    let row: (bool,) = sqlx::query_as(
-        "select exists (select from lease where name = $1 and expires_at > clock_timestamp())",
-    )
-    .bind(lease)
-    .fetch_one(conn)
-    .await?;
-    Ok(row.0)
+    let sql = "select exists (select from lease where name = $1 and expires_at > clock_timestamp())";
+    statement::load_value(conn, sql, (lease,)).await
 }
 
 /// The numbers that an operator sets.
@@ -118,12 +97,9 @@ pub async fn renumber(
     numbers: NewNumbers,
     stale_types: &[String],
 ) -> Result<Renumbered, StoreError> {
-    let (before, seen_out, written_out): (i64, i64, i64) = sqlx::query_as(
-        "select next_out, seen_out, written_out from fix_session where session_id = $1 for update",
-    )
-    .bind(session_id)
-    .fetch_one(&mut *tx)
-    .await?;
+    let sql = "select next_out, seen_out, written_out from fix_session where session_id = $1 for update";
+    let (before, seen_out, written_out): (i64, i64, i64) =
+        statement::load(&mut *tx, sql, (session_id,)).await?;
     let mut next_out = fix::number(numbers.next_out)?;
     let mut kept = 0;
     if numbers.with_reset {
@@ -141,17 +117,11 @@ pub async fn renumber(
     } else if next_out < before {
         return Ok(Renumbered::TooLow { next_out: before });
     }
-    sqlx::query(
-        "update fix_session \
+    let sql = "update fix_session \
          set next_in = $2, next_out = $3, seen_out = case when $4 then 0 else seen_out end, \
              written_out = case when $4 then 0 else written_out end \
-         where session_id = $1",
-    )
-    .bind(session_id)
-    .bind(fix::number(numbers.next_in)?)
-    .bind(next_out)
-    .bind(numbers.with_reset)
-    .execute(&mut *tx)
-    .await?;
+         where session_id = $1";
+    let parameters = (session_id, fix::number(numbers.next_in)?, next_out, numbers.with_reset);
+    statement::execute(&mut *tx, sql, parameters).await?;
     Ok(Renumbered::Done { next_out, kept })
 }

@@ -3,8 +3,8 @@
 use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::database::partitions::{self, DayTable};
+use crate::{StoreError, statement};
 
 /// A message for the archive, redacted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,22 +67,21 @@ pub async fn insert_messages(conn: &mut PgConnection, messages: &[NewMessage]) -
     let column = |text: fn(&NewMessage) -> Option<&str>| messages.iter().map(text).collect::<Vec<_>>();
     let seqs: Vec<Option<i64>> =
         messages.iter().map(|message| message.seq.and_then(|seq| i64::try_from(seq).ok())).collect();
-    sqlx::query(
-        "insert into fix_message (session_id, at, is_outbound, seq, msg_type, cl_ord_id, orig_cl_ord_id, content) \
+    let sql = "insert into fix_message (session_id, at, is_outbound, seq, msg_type, cl_ord_id, orig_cl_ord_id, \
+         content) \
          select * from unnest($1::text[], $2::timestamptz[], $3::bool[], $4::int8[], $5::text[], $6::text[], \
-                              $7::text[], $8::text[])",
-    )
-    .bind(column(|message| Some(&message.session_id)))
-    .bind(messages.iter().map(|message| message.at).collect::<Vec<_>>())
-    .bind(messages.iter().map(|message| message.is_outbound).collect::<Vec<_>>())
-    .bind(seqs)
-    .bind(column(|message| Some(&message.msg_type)))
-    .bind(column(|message| message.cl_ord_id.as_deref()))
-    .bind(column(|message| message.orig_cl_ord_id.as_deref()))
-    .bind(column(|message| Some(&message.content)))
-    .execute(conn)
-    .await?;
-    Ok(())
+                              $7::text[], $8::text[])";
+    let parameters = (
+        column(|message| Some(&message.session_id)),
+        messages.iter().map(|message| message.at).collect::<Vec<_>>(),
+        messages.iter().map(|message| message.is_outbound).collect::<Vec<_>>(),
+        seqs,
+        column(|message| Some(&message.msg_type)),
+        column(|message| message.cl_ord_id.as_deref()),
+        column(|message| message.orig_cl_ord_id.as_deref()),
+        column(|message| Some(&message.content)),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Messages of a session, the newest first. Each statement reads one index of each day of the stretch, and without a

@@ -9,7 +9,7 @@ use sqlx::{FromRow, PgConnection, Row as _};
 use uuid::Uuid;
 
 use super::number;
-use crate::{StoreError, read};
+use crate::{StoreError, read, statement};
 
 /// A command that was not claimed within this time expires.
 pub const GOOD_FOR: Duration = Duration::from_secs(30);
@@ -102,22 +102,20 @@ pub async fn insert_command(
         | SessionAction::Enable
         | SessionAction::Disable => (None, false),
     };
-    let row: (i64,) = sqlx::query_as(
-        "insert into fix_session_command (session_id, action, next_in, next_out, with_reset, operator, reason, \
+    let sql = "insert into fix_session_command (session_id, action, next_in, next_out, with_reset, operator, reason, \
                                           outcome, done_at) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, case when $8::text is null then null else now() end) returning id",
-    )
-    .bind(&command.session_id)
-    .bind(command.action.name())
-    .bind(numbers.map(|(next_in, _)| number(next_in)).transpose()?)
-    .bind(numbers.map(|(_, next_out)| number(next_out)).transpose()?)
-    .bind(with_reset)
-    .bind(&command.operator)
-    .bind(&command.reason)
-    .bind(outcome)
-    .fetch_one(conn)
-    .await?;
-    Ok(row.0)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, case when $8::text is null then null else now() end) returning id";
+    let parameters = (
+        &command.session_id,
+        command.action.name(),
+        numbers.map(|(next_in, _)| number(next_in)).transpose()?,
+        numbers.map(|(_, next_out)| number(next_out)).transpose()?,
+        with_reset,
+        &command.operator,
+        &command.reason,
+        outcome,
+    );
+    statement::load_value(conn, sql, parameters).await
 }
 
 impl FromRow<'_, PgRow> for OpenCommand {
@@ -151,32 +149,18 @@ pub async fn list_open(
     session_ids: &[&str],
     limit: i64,
 ) -> Result<Vec<OpenCommand>, StoreError> {
-    let rows = sqlx::query_as(
-        "select id, session_id, action, next_in, next_out, with_reset from fix_session_command \
+    let sql = "select id, session_id, action, next_in, next_out, with_reset from fix_session_command \
          where outcome is null and taken_by is null and session_id = any($1) \
            and requested_at > now() - make_interval(secs => $3) \
-         order by id limit $2",
-    )
-    .bind(session_ids)
-    .bind(limit)
-    .bind(GOOD_FOR.as_secs_f64())
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by id limit $2";
+    statement::list(conn, sql, (session_ids, limit, GOOD_FOR.as_secs_f64())).await
 }
 
 /// Claims a command. `false`: it was claimed or withdrawn before, or has expired.
 pub async fn take_command(conn: &mut PgConnection, id: i64, owner: Uuid) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update fix_session_command set taken_by = $2, taken_at = now() \
-         where id = $1 and taken_by is null and outcome is null and requested_at > now() - make_interval(secs => $3)",
-    )
-    .bind(id)
-    .bind(owner)
-    .bind(GOOD_FOR.as_secs_f64())
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "update fix_session_command set taken_by = $2, taken_at = now() \
+         where id = $1 and taken_by is null and outcome is null and requested_at > now() - make_interval(secs => $3)";
+    Ok(statement::affected(conn, sql, (id, owner, GOOD_FOR.as_secs_f64())).await? == 1)
 }
 
 /// Records the result of a command.
@@ -186,35 +170,23 @@ pub async fn finish_command(
     outcome: &str,
     failed: bool,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "update fix_session_command set outcome = $2, failed = $3, done_at = now() where id = $1 and outcome is null",
-    )
-    .bind(id)
-    .bind(outcome)
-    .bind(failed)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "update fix_session_command set outcome = $2, failed = $3, done_at = now() \
+         where id = $1 and outcome is null";
+    statement::execute(conn, sql, (id, outcome, failed)).await
 }
 
 /// Withdraws an unclaimed command. `false`: it was claimed.
 pub async fn withdraw_command(conn: &mut PgConnection, id: i64) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update fix_session_command set outcome = 'withdrawn: no process took it', failed = true, done_at = now() \
-         where id = $1 and taken_by is null and outcome is null",
-    )
-    .bind(id)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "update fix_session_command set outcome = 'withdrawn: no process took it', failed = true, done_at = \
+         now() where id = $1 and taken_by is null and outcome is null";
+    Ok(statement::affected(conn, sql, (id,)).await? == 1)
 }
 
 /// The present result of a command.
 pub async fn load_answer(conn: &mut PgConnection, id: i64) -> Result<Answer, StoreError> {
-    let row = sqlx::query_as(
-        "select outcome, failed, taken_by is not null as is_taken from fix_session_command where id = $1",
-    );
-    Ok(row.bind(id).fetch_one(conn).await?)
+    let sql =
+        "select outcome, failed, taken_by is not null as is_taken from fix_session_command where id = $1";
+    statement::load(conn, sql, (id,)).await
 }
 
 /// A session's commands, the newest first.
@@ -223,9 +195,7 @@ pub async fn list_commands(
     session_id: &str,
     limit: i64,
 ) -> Result<Vec<ListedCommand>, StoreError> {
-    let rows = sqlx::query_as(
-        "select id, action, next_in, next_out, with_reset, operator, reason, requested_at, outcome, failed, done_at \
-         from fix_session_command where session_id = $1 order by id desc limit $2",
-    );
-    Ok(rows.bind(session_id).bind(limit).fetch_all(conn).await?)
+    let sql = "select id, action, next_in, next_out, with_reset, operator, reason, requested_at, outcome, failed, \
+         done_at from fix_session_command where session_id = $1 order by id desc limit $2";
+    statement::list(conn, sql, (session_id, limit)).await
 }

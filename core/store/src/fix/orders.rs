@@ -4,9 +4,9 @@ use dvp_domain::event::EventType;
 use sqlx::{FromRow as _, PgConnection, Row as _};
 
 use super::sessions::FixSessionRow;
-use crate::StoreError;
 use crate::fix::rows::FixOrder;
 use crate::orders::events::StoredEvent;
+use crate::{StoreError, statement};
 
 /// An order by its ClOrdID.
 pub async fn find_order(
@@ -14,10 +14,9 @@ pub async fn find_order(
     session_id: &str,
     cl_ord_id: &str,
 ) -> Result<Option<FixOrder>, StoreError> {
-    let order = sqlx::query_as(
-        "select cl_ord_id, reference, intent_id, details from fix_order where session_id = $1 and cl_ord_id = $2",
-    );
-    Ok(order.bind(session_id).bind(cl_ord_id).fetch_optional(conn).await?)
+    let sql = "select cl_ord_id, reference, intent_id, details from fix_order where session_id = $1 \
+         and cl_ord_id = $2";
+    statement::find(conn, sql, (session_id, cl_ord_id)).await
 }
 
 /// The ClOrdIDs among these, each with its session, that were used before.
@@ -26,11 +25,9 @@ pub async fn list_used_cl_ord_ids(
     requested: &[(&str, &str)],
 ) -> Result<Vec<(String, String)>, StoreError> {
     let (sessions, cl_ord_ids): (Vec<&str>, Vec<&str>) = requested.iter().copied().unzip();
-    let rows = sqlx::query_as(
-        "select o.session_id, o.cl_ord_id from unnest($1::text[], $2::text[]) as u (session_id, cl_ord_id) \
-         join fix_order o on o.session_id = u.session_id and o.cl_ord_id = u.cl_ord_id",
-    );
-    Ok(rows.bind(sessions).bind(cl_ord_ids).fetch_all(conn).await?)
+    let sql = "select o.session_id, o.cl_ord_id from unnest($1::text[], $2::text[]) as u (session_id, cl_ord_id) \
+         join fix_order o on o.session_id = u.session_id and o.cl_ord_id = u.cl_ord_id";
+    statement::list(conn, sql, (sessions, cl_ord_ids)).await
 }
 
 /// A session's new events of its orders, and the position of the feed up to which it has read.
@@ -54,8 +51,7 @@ pub async fn list_reportable(
 ) -> Result<Reportable, StoreError> {
     // Rows are compared as in `list_recorded_after`. One look-up by the whole key for each event: with a plain join the
     // planner may read every order of the session.
-    let rows = sqlx::query(
-        "with page as materialized ( \
+    let sql = "with page as materialized ( \
              select e.*, o.cl_ord_id, o.reference as order_reference, o.details \
              from (select * from event_record \
                    where (partner_id, livemode, position) > ($2, $3, $4) \
@@ -65,15 +61,9 @@ pub async fn list_reportable(
                                 where f.session_id = $1 and f.intent_id = e.intent_id offset 0) o on true) \
          select whole.last, whole.size, own.* \
          from (select max(position) as last, count(*) as size from page) whole \
-         left join page own on own.cl_ord_id is not null order by own.position",
-    )
-    .bind(&session.session_id)
-    .bind(&session.partner_id)
-    .bind(session.livemode)
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+         left join page own on own.cl_ord_id is not null order by own.position";
+    let parameters = (&session.session_id, &session.partner_id, session.livemode, after, limit);
+    let rows = statement::list_rows(conn, sql, parameters).await?;
     let mut found = Reportable { events: Vec::new(), position: after, has_more: false };
     for row in &rows {
         let last: Option<i64> = row.try_get("last")?;
@@ -117,22 +107,16 @@ pub async fn list_routed(
     limit: i64,
 ) -> Result<Vec<RoutedEvent>, StoreError> {
     // Of an event that is no session's, its document is not read.
-    let rows = sqlx::query(
-        "select e.position, e.event_id, e.partner_id, e.livemode, e.reference, e.intent_id, e.client_reference, \
-                e.sequence, e.type, e.occurred_at, e.observed_at, \
+    let sql = "select e.position, e.event_id, e.partner_id, e.livemode, e.reference, e.intent_id, \
+                e.client_reference, e.sequence, e.type, e.occurred_at, e.observed_at, \
                 case when o.session_id is null then 'null' else e.object end as object, \
                 o.session_id, o.cl_ord_id, o.details \
          from (select * from event where position > $1 order by position limit $2) e \
          left join lateral (select f.session_id, f.cl_ord_id, f.details from fix_order f \
                             where f.intent_id = e.intent_id and f.reference = e.reference limit 1) o \
               on e.type <> $3 \
-         order by e.position",
-    )
-    .bind(after)
-    .bind(limit)
-    .bind(EventType::IntentAccepted.as_str())
-    .fetch_all(conn)
-    .await?;
+         order by e.position";
+    let rows = statement::list_rows(conn, sql, (after, limit, EventType::IntentAccepted.as_str())).await?;
     rows.iter()
         .map(|row| {
             let (own, unreadable) = match row.try_get("session_id")? {

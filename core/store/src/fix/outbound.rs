@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use sqlx::PgConnection;
 
 use super::{number, unsigned};
-use crate::StoreError;
 use crate::fix::rows::{FixNumbers, FixOutbound, FixReset, FixRows};
+use crate::{StoreError, statement};
 
 /// The first stored messages of a range of numbers, ascending.
 pub async fn list_outbound(
@@ -15,16 +15,10 @@ pub async fn list_outbound(
     seqs: RangeInclusive<u64>,
     limit: i64,
 ) -> Result<Vec<FixOutbound>, StoreError> {
-    let rows: Vec<(i64, String, Vec<u8>, i64)> = sqlx::query_as(
-        "select seq, msg_type, body, sending_time from fix_outbound \
-         where session_id = $1 and seq between $2 and $3 order by seq limit $4",
-    )
-    .bind(session_id)
-    .bind(number(*seqs.start())?)
-    .bind(number(*seqs.end())?)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select seq, msg_type, body, sending_time from fix_outbound \
+         where session_id = $1 and seq between $2 and $3 order by seq limit $4";
+    let rows: Vec<(i64, String, Vec<u8>, i64)> =
+        statement::list(conn, sql, (session_id, number(*seqs.start())?, number(*seqs.end())?, limit)).await?;
     rows.into_iter()
         .map(|(seq, msg_type, body, sending_time)| {
             let seq = u64::try_from(seq).map_err(|_| StoreError::corrupt("fix_outbound", "negative seq"))?;
@@ -40,15 +34,8 @@ pub async fn count_kept(
     seen_out: u64,
     stale_types: &[String],
 ) -> Result<u64, StoreError> {
-    let row: (i64,) = sqlx::query_as(
-        "select count(*) from fix_outbound where session_id = $1 and seq > $2 and msg_type <> all($3)",
-    )
-    .bind(session_id)
-    .bind(number(seen_out)?)
-    .bind(stale_types)
-    .fetch_one(conn)
-    .await?;
-    unsigned(row.0)
+    let sql = "select count(*) from fix_outbound where session_id = $1 and seq > $2 and msg_type <> all($3)";
+    unsigned(statement::load_value(conn, sql, (session_id, number(seen_out)?, stale_types)).await?)
 }
 
 pub(super) async fn insert_outbound(
@@ -64,18 +51,16 @@ pub(super) async fn insert_outbound(
     }
     let seqs: Result<Vec<i64>, StoreError> =
         messages.iter().map(|(_, message)| number(message.seq)).collect();
-    sqlx::query(
-        "insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
-         select * from unnest($1::text[], $2::int8[], $3::text[], $4::bytea[], $5::int8[])",
-    )
-    .bind(messages.iter().map(|(session, _)| *session).collect::<Vec<_>>())
-    .bind(seqs?)
-    .bind(messages.iter().map(|(_, message)| message.msg_type.as_str()).collect::<Vec<_>>())
-    .bind(messages.iter().map(|(_, message)| message.body.as_slice()).collect::<Vec<_>>())
-    .bind(messages.iter().map(|(_, message)| message.sending_time).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
+         select * from unnest($1::text[], $2::int8[], $3::text[], $4::bytea[], $5::int8[])";
+    let parameters = (
+        messages.iter().map(|(session, _)| *session).collect::<Vec<_>>(),
+        seqs?,
+        messages.iter().map(|(_, message)| message.msg_type.as_str()).collect::<Vec<_>>(),
+        messages.iter().map(|(_, message)| message.body.as_slice()).collect::<Vec<_>>(),
+        messages.iter().map(|(_, message)| message.sending_time).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Deletes the stored messages of a session, and renumbers those that the peer may not have received.
@@ -88,8 +73,8 @@ pub(super) async fn move_kept(
     reset: &FixReset,
 ) -> Result<(), StoreError> {
     // The window function reads every deleted row before the first one is inserted, so that numbers do not collide.
-    let done = sqlx::query(
-        "with gone as (delete from fix_outbound where session_id = $1 returning seq, msg_type, body, sending_time), \
+    let sql = "with gone as (delete from fix_outbound where session_id = $1 returning seq, msg_type, body, \
+              sending_time), \
               kept as (select seq, row_number() over (order by seq) - 1 + $4 as new_seq, msg_type, sending_time, \
                               case when msg_type = 'j' and found > 0 \
                                    then substring(body from 1 for found - 1) \
@@ -100,19 +85,19 @@ pub(super) async fn move_kept(
          insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
          select $1, new_seq, msg_type, \
                 case when seq <= $3 and substring(body from 1 for 5) <> $6 then $6 || body else body end, sending_time \
-         from kept",
-    )
-    .bind(session_id)
-    .bind(number(reset.seen_out)?)
-    .bind(number(reset.written_out)?)
-    .bind(number(reset.first_kept)?)
-    .bind(&reset.stale_types)
-    .bind(&POSS_RESEND[..])
-    .bind(&REF_SEQ_NUM[..])
-    .bind(&SOH[..])
-    .execute(conn)
-    .await?;
-    if done.rows_affected() == reset.kept { Ok(()) } else { Err(StoreError::Stale { what: "fix session" }) }
+         from kept";
+    let parameters = (
+        session_id,
+        number(reset.seen_out)?,
+        number(reset.written_out)?,
+        number(reset.first_kept)?,
+        &reset.stale_types,
+        &POSS_RESEND[..],
+        &REF_SEQ_NUM[..],
+        &SOH[..],
+    );
+    let done = statement::affected(conn, sql, parameters).await?;
+    if done == reset.kept { Ok(()) } else { Err(StoreError::Stale { what: "fix session" }) }
 }
 
 /// PossResend(97)=Y before a body, from where it is moved into the header.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::fix::rows::{FixNumbers, FixRows, ParkedOrder, Parking};
+use crate::{StoreError, statement};
 
 type Row = (String, Vec<u8>, DateTime<Utc>, serde_json::Value);
 
@@ -43,35 +43,27 @@ pub(super) async fn apply(
 
 async fn delete(conn: &mut PgConnection, decided: &[(&str, &str)]) -> Result<(), StoreError> {
     let (sessions, ids): (Vec<&str>, Vec<&str>) = decided.iter().copied().unzip();
-    sqlx::query(
-        "delete from fix_parked p using unnest($1::text[], $2::text[]) as u (session_id, cl_ord_id) \
-         where p.session_id = u.session_id and p.cl_ord_id = u.cl_ord_id",
-    )
-    .bind(sessions)
-    .bind(ids)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "delete from fix_parked p using unnest($1::text[], $2::text[]) as u (session_id, cl_ord_id) \
+         where p.session_id = u.session_id and p.cl_ord_id = u.cl_ord_id";
+    statement::execute(conn, sql, (sessions, ids)).await
 }
 
 /// A commit that was not acknowledged is written again: then the row exists and is equal.
 async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Result<(), StoreError> {
     let bounds = |(_, order): &(&str, &ParkedOrder)| serde_json::to_value(order.bounds);
     let bounds: Result<Vec<serde_json::Value>, _> = parked.iter().map(bounds).collect();
-    sqlx::query(
-        "insert into fix_parked (session_id, cl_ord_id, message, received_at, bounds) \
+    let sql = "insert into fix_parked (session_id, cl_ord_id, message, received_at, bounds) \
          select s, c, m, r, b from unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[], $5::jsonb[]) \
                                    with ordinality as u (s, c, m, r, b, n) order by n \
-         on conflict on constraint fix_parked_pkey do nothing",
-    )
-    .bind(parked.iter().map(|(session_id, _)| *session_id).collect::<Vec<_>>())
-    .bind(parked.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>())
-    .bind(parked.iter().map(|(_, order)| order.message.as_slice()).collect::<Vec<_>>())
-    .bind(parked.iter().map(|(_, order)| order.received_at).collect::<Vec<_>>())
-    .bind(bounds.map_err(|error| StoreError::corrupt("fix_parked", error))?)
-    .execute(conn)
-    .await?;
-    Ok(())
+         on conflict on constraint fix_parked_pkey do nothing";
+    let parameters = (
+        parked.iter().map(|(session_id, _)| *session_id).collect::<Vec<_>>(),
+        parked.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>(),
+        parked.iter().map(|(_, order)| order.message.as_slice()).collect::<Vec<_>>(),
+        parked.iter().map(|(_, order)| order.received_at).collect::<Vec<_>>(),
+        bounds.map_err(|error| StoreError::corrupt("fix_parked", error))?,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// A session's parked orders, in the order of arrival.
@@ -79,15 +71,11 @@ async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Res
 /// A process that had lost the session without knowing may have parked an order that the new owner received again and
 /// decided: such a row is left out. Its ClOrdID is used, so the row has no effect.
 pub async fn list(conn: &mut PgConnection, session_id: &str) -> Result<Vec<ParkedOrder>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
-        "select cl_ord_id, message, received_at, bounds from fix_parked p \
+    let sql = "select cl_ord_id, message, received_at, bounds from fix_parked p \
          where session_id = $1 \
            and not exists (select from fix_order o where o.session_id = p.session_id and o.cl_ord_id = p.cl_ord_id) \
-         order by position",
-    )
-    .bind(session_id)
-    .fetch_all(conn)
-    .await?;
+         order by position";
+    let rows: Vec<Row> = statement::list(conn, sql, (session_id,)).await?;
     let order = |(cl_ord_id, message, received_at, bounds): Row| -> Result<ParkedOrder, StoreError> {
         let bounds =
             serde_json::from_value(bounds).map_err(|error| StoreError::corrupt("fix_parked", error))?;

@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use super::number;
 use super::outbound::{insert_outbound, move_kept};
-use crate::StoreError;
 use crate::fix::parked as fix_parked;
 use crate::fix::rows::{FixNumbers, FixOrder, FixRows, Renumber};
+use crate::{StoreError, statement};
 
 /// The numbers of one session before and after all its parts of a batch.
 struct Span {
@@ -91,8 +91,7 @@ fn spans<'a>(parts: &[(&'a FixNumbers, FixRows)]) -> Result<BTreeMap<&'a str, Sp
 /// The lease is read without a lock: when it changes hands meanwhile, the next owner's first write finds another number
 /// than it loaded, or waits for this one and goes on from it.
 async fn update_numbers(conn: &mut PgConnection, spans: &BTreeMap<&str, Span>) -> Result<(), StoreError> {
-    let done = sqlx::query(
-        "update fix_session s \
+    let sql = "update fix_session s \
          set next_out = u.after, \
              next_in = case when u.is_set then u.next_in else greatest(s.next_in, u.next_in) end, \
              seen_out = u.seen_out, written_out = u.written_out, \
@@ -102,20 +101,20 @@ async fn update_numbers(conn: &mut PgConnection, spans: &BTreeMap<&str, Span>) -
               as u (session_id, before, after, next_in, seen_out, written_out, feed_position, is_set, owner) \
          where s.session_id = u.session_id and s.next_out = u.before \
            and (u.owner is null \
-                or exists (select from lease l where l.name = 'fix:' || u.session_id and l.owner = u.owner))",
-    )
-    .bind(spans.keys().copied().collect::<Vec<_>>())
-    .bind(spans.values().map(|span| span.before).collect::<Vec<_>>())
-    .bind(spans.values().map(|span| span.after).collect::<Vec<_>>())
-    .bind(spans.values().map(|span| span.next_in).collect::<Vec<_>>())
-    .bind(spans.values().map(|span| span.seen_out).collect::<Vec<_>>())
-    .bind(spans.values().map(|span| span.written_out).collect::<Vec<_>>())
-    .bind(spans.values().map(|span| span.feed_position).collect::<Vec<_>>())
-    .bind(spans.values().map(|span| span.is_set).collect::<Vec<_>>())
-    .bind(spans.values().map(|span| span.owner).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    if usize::try_from(done.rows_affected()) == Ok(spans.len()) {
+                or exists (select from lease l where l.name = 'fix:' || u.session_id and l.owner = u.owner))";
+    let parameters = (
+        spans.keys().copied().collect::<Vec<_>>(),
+        spans.values().map(|span| span.before).collect::<Vec<_>>(),
+        spans.values().map(|span| span.after).collect::<Vec<_>>(),
+        spans.values().map(|span| span.next_in).collect::<Vec<_>>(),
+        spans.values().map(|span| span.seen_out).collect::<Vec<_>>(),
+        spans.values().map(|span| span.written_out).collect::<Vec<_>>(),
+        spans.values().map(|span| span.feed_position).collect::<Vec<_>>(),
+        spans.values().map(|span| span.is_set).collect::<Vec<_>>(),
+        spans.values().map(|span| span.owner).collect::<Vec<_>>(),
+    );
+    let done = statement::affected(conn, sql, parameters).await?;
+    if usize::try_from(done) == Ok(spans.len()) {
         Ok(())
     } else {
         Err(StoreError::Stale { what: "fix session" })
@@ -128,18 +127,16 @@ async fn insert_orders(conn: &mut PgConnection, parts: &[(&FixNumbers, FixRows)]
     if orders.is_empty() {
         return Ok(());
     }
-    sqlx::query(
-        "insert into fix_order (session_id, cl_ord_id, reference, intent_id, details) \
-         select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[])",
-    )
-    .bind(orders.iter().map(|(session, _)| *session).collect::<Vec<_>>())
-    .bind(orders.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>())
-    .bind(orders.iter().map(|(_, order)| order.reference.as_deref()).collect::<Vec<_>>())
-    .bind(orders.iter().map(|(_, order)| order.intent_id.as_str()).collect::<Vec<_>>())
-    .bind(orders.iter().map(|(_, order)| order.details.clone()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into fix_order (session_id, cl_ord_id, reference, intent_id, details) \
+         select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[])";
+    let parameters = (
+        orders.iter().map(|(session, _)| *session).collect::<Vec<_>>(),
+        orders.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>(),
+        orders.iter().map(|(_, order)| order.reference.as_deref()).collect::<Vec<_>>(),
+        orders.iter().map(|(_, order)| order.intent_id.as_str()).collect::<Vec<_>>(),
+        orders.iter().map(|(_, order)| order.details.clone()).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// An accepted order's identity never changes.
@@ -148,20 +145,18 @@ async fn update_orders(conn: &mut PgConnection, parts: &[(&FixNumbers, FixRows)]
     if orders.is_empty() {
         return Ok(());
     }
-    sqlx::query(
-        "update fix_order o set details = u.details, reference = u.reference \
+    let sql = "update fix_order o set details = u.details, reference = u.reference \
          from unnest($1::text[], $2::text[], $3::jsonb[], $4::text[]) \
               as u (session_id, cl_ord_id, details, reference) \
          where o.session_id = u.session_id and o.cl_ord_id = u.cl_ord_id \
-           and (o.reference is null or o.reference = u.reference)",
-    )
-    .bind(orders.iter().map(|(session, _)| *session).collect::<Vec<_>>())
-    .bind(orders.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>())
-    .bind(orders.iter().map(|(_, order)| order.details.clone()).collect::<Vec<_>>())
-    .bind(orders.iter().map(|(_, order)| order.reference.as_deref()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+           and (o.reference is null or o.reference = u.reference)";
+    let parameters = (
+        orders.iter().map(|(session, _)| *session).collect::<Vec<_>>(),
+        orders.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>(),
+        orders.iter().map(|(_, order)| order.details.clone()).collect::<Vec<_>>(),
+        orders.iter().map(|(_, order)| order.reference.as_deref()).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 fn orders_of<'a>(

@@ -7,9 +7,9 @@ use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, FromRow, PgConnection, Row as _};
 
 use super::FixSessionRow;
-use crate::StoreError;
 use crate::fix::rows::FixOrder;
 use crate::orders::events::{self, StoredEvent};
+use crate::{StoreError, statement};
 
 /// An order that may still change, and its latest event.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -27,24 +27,16 @@ pub async fn list_open(
     symbol: Option<&str>,
     limit: i64,
 ) -> Result<Vec<OpenOrder>, StoreError> {
-    let rows = sqlx::query_as(
-        "select o.cl_ord_id, o.reference, o.intent_id, o.details, e.type, e.sequence, e.object \
+    let sql = "select o.cl_ord_id, o.reference, o.intent_id, o.details, e.type, e.sequence, e.object \
          from execution x \
          join fix_order o on o.session_id = $1 and o.intent_id = x.intent_id and o.reference = x.reference \
          cross join lateral (select type, sequence, object from event_record r where r.reference = x.reference \
                              order by sequence desc limit 1) e \
          where x.terminal_at is null and x.partner_id = $2 and x.livemode = $3 \
            and ($4::text is null or o.details ->> 'symbol' = $4) \
-         order by x.accepted_at, x.reference limit $5",
-    )
-    .bind(&session.session_id)
-    .bind(&session.partner_id)
-    .bind(session.livemode)
-    .bind(symbol)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by x.accepted_at, x.reference limit $5";
+    statement::list(conn, sql, (&session.session_id, &session.partner_id, session.livemode, symbol, limit))
+        .await
 }
 
 /// The latest event about an execution.
@@ -68,11 +60,9 @@ impl FromRow<'_, PgRow> for Latest {
 
 /// The latest event of an execution, however old: events that have left the feed are in the history.
 pub async fn find_latest(conn: &mut PgConnection, reference: &str) -> Result<Option<Latest>, StoreError> {
-    let latest = sqlx::query_as(
-        "select type, sequence, object from event_record where reference = $1 \
-         order by sequence desc limit 1",
-    );
-    Ok(latest.bind(reference).fetch_optional(conn).await?)
+    let sql = "select type, sequence, object from event_record where reference = $1 \
+         order by sequence desc limit 1";
+    statement::find(conn, sql, (reference,)).await
 }
 
 /// References of a session's orders that are accepted and not locking yet, the oldest first.
@@ -81,19 +71,12 @@ pub async fn list_resting(
     session: &FixSessionRow,
     limit: i64,
 ) -> Result<Vec<String>, StoreError> {
-    let rows: Vec<(String,)> = sqlx::query_as(
-        "select x.reference from execution x \
+    let sql = "select x.reference from execution x \
          join fix_order o on o.session_id = $1 and o.intent_id = x.intent_id and o.reference = x.reference \
          where x.terminal_at is null and x.state_name in ('resting', 'accepted') and x.partner_id = $2 and x.livemode = $3 \
-         order by x.accepted_at, x.reference limit $4",
-    )
-    .bind(&session.session_id)
-    .bind(&session.partner_id)
-    .bind(session.livemode)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|(reference,)| reference).collect())
+         order by x.accepted_at, x.reference limit $4";
+    statement::list_values(conn, sql, (&session.session_id, &session.partner_id, session.livemode, limit))
+        .await
 }
 
 /// Events of a page, each with its FIX order if there is one, and the position read up to.
@@ -114,20 +97,15 @@ pub async fn list_copied(
 ) -> Result<Copied, StoreError> {
     // One snapshot: the order of every event of the page is visible.
     let mut tx = conn.begin().await?;
-    sqlx::query("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
+    statement::execute(&mut tx, "set transaction isolation level repeatable read, read only", ()).await?;
     let events =
         events::list_recorded_after(&mut tx, &session.partner_id, session.livemode, after, limit).await?;
     let ids: Vec<&str> = events.iter().map(|stored| stored.event.intent_id.as_str()).collect();
-    let orders: Vec<FixOrder> = sqlx::query_as(
-        "select o.cl_ord_id, o.reference, o.intent_id, o.details from fix_session s \
+    let sql = "select o.cl_ord_id, o.reference, o.intent_id, o.details from fix_session s \
          join fix_order o on o.session_id = s.session_id and o.intent_id = any($3) \
-         where s.partner_id = $1 and s.livemode = $2 and o.reference is not null",
-    )
-    .bind(&session.partner_id)
-    .bind(session.livemode)
-    .bind(ids)
-    .fetch_all(&mut *tx)
-    .await?;
+         where s.partner_id = $1 and s.livemode = $2 and o.reference is not null";
+    let orders: Vec<FixOrder> =
+        statement::list(&mut tx, sql, (&session.partner_id, session.livemode, ids)).await?;
     tx.commit().await?;
     let orders: HashMap<_, _> = orders.iter().map(|order| (&order.intent_id, order)).collect();
     let position = events.last().map_or(after, |last| last.position);

@@ -7,8 +7,8 @@ use sqlx::postgres::PgRow;
 use sqlx::{FromRow as _, PgConnection, Row as _};
 use uuid::Uuid;
 
-use crate::StoreError;
 use crate::fix::settings::FixSessionSettings;
+use crate::{StoreError, statement};
 
 /// A session's configuration, with its numbers.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -66,27 +66,26 @@ pub fn session_id(begin_string: &str, service_comp_id: &str, client_comp_id: &st
 
 /// Adds a session, or replaces the credentials of an existing one; its numbers stay. Reports begin with the next event.
 pub async fn upsert_session(conn: &mut PgConnection, session: &NewFixSession) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into fix_session (session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, \
+    let sql = "insert into fix_session (session_id, partner_id, livemode, begin_string, client_comp_id, \
+                                  service_comp_id, \
                                   default_appl_ver_id, username, password_hash, password_key, feed_position) \
          select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, position from feed_counter \
          on conflict on constraint fix_session_pkey do update \
          set username = excluded.username, password_hash = excluded.password_hash, \
-             password_key = excluded.password_key",
-    )
-    .bind(session.session_id())
-    .bind(&session.partner_id)
-    .bind(session.livemode)
-    .bind(&session.begin_string)
-    .bind(&session.client_comp_id)
-    .bind(&session.service_comp_id)
-    .bind(session.default_appl_ver_id.as_deref())
-    .bind(&session.username)
-    .bind(&session.password_hash[..])
-    .bind(&session.password_key)
-    .execute(conn)
-    .await?;
-    Ok(())
+             password_key = excluded.password_key";
+    let parameters = (
+        session.session_id(),
+        &session.partner_id,
+        session.livemode,
+        &session.begin_string,
+        &session.client_comp_id,
+        &session.service_comp_id,
+        session.default_appl_ver_id.as_deref(),
+        &session.username,
+        &session.password_hash[..],
+        &session.password_key,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 const COLUMNS: &str = "session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, \
@@ -121,7 +120,7 @@ pub async fn list_configured(
     limit: i64,
 ) -> Result<Vec<Result<ConfiguredSession, UnreadableSession>>, StoreError> {
     // The columns are constants of these modules; their names are unique across the joined tables.
-    let statement = sqlx::AssertSqlSafe(format!(
+    let sql = sqlx::AssertSqlSafe(format!(
         "select {COLUMNS}, {}, l.owner as holder, o.forward_address, \
                 extract(epoch from least(l.expires_at, clock_timestamp() + interval '1 day') \
                     - clock_timestamp())::float8 as held_for from fix_session \
@@ -130,7 +129,7 @@ pub async fn list_configured(
          where session_id > $1 order by session_id limit $2",
         crate::fix::settings::COLUMNS
     ));
-    let rows: Vec<PgRow> = sqlx::query(statement).bind(after).bind(limit).fetch_all(conn).await?;
+    let rows: Vec<PgRow> = statement::list_rows(conn, sql, (after, limit)).await?;
     rows.iter().map(configured).collect()
 }
 
@@ -154,39 +153,28 @@ pub async fn rehash_password(
     password_hash: &[u8; 32],
     master_key: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query("update fix_session set password_hash = $2, password_key = $3 where session_id = $1")
-        .bind(session_id)
-        .bind(password_hash.as_slice())
-        .bind(master_key)
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update fix_session set password_hash = $2, password_key = $3 where session_id = $1";
+    statement::execute(conn, sql, (session_id, password_hash.as_slice(), master_key)).await
 }
 
 /// A session by its id.
 pub async fn find_session(conn: &mut PgConnection, id: &str) -> Result<Option<FixSessionRow>, StoreError> {
     // The columns are a constant of this module.
-    let statement = sqlx::AssertSqlSafe(format!("select {COLUMNS} from fix_session where session_id = $1"));
-    Ok(sqlx::query_as(statement).bind(id).fetch_optional(conn).await?)
+    let sql = sqlx::AssertSqlSafe(format!("select {COLUMNS} from fix_session where session_id = $1"));
+    statement::find(conn, sql, (id,)).await
 }
 
 /// The schedule window of a session's numbers; `None` when it was never recorded.
 pub async fn find_epoch(conn: &mut PgConnection, id: &str) -> Result<Option<i64>, StoreError> {
-    let row: Option<(Option<i64>,)> = sqlx::query_as("select epoch from fix_session where session_id = $1")
-        .bind(id)
-        .fetch_optional(conn)
-        .await?;
-    Ok(row.and_then(|(epoch,)| epoch))
+    let sql = "select epoch from fix_session where session_id = $1";
+    let epoch: Option<Option<i64>> = statement::find_value(conn, sql, (id,)).await?;
+    Ok(epoch.flatten())
 }
 
 /// Records the window of a session's numbers. A later one stays.
 pub async fn update_epoch(conn: &mut PgConnection, id: &str, epoch: i64) -> Result<(), StoreError> {
-    sqlx::query("update fix_session set epoch = greatest(coalesce(epoch, $2), $2) where session_id = $1")
-        .bind(id)
-        .bind(epoch)
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update fix_session set epoch = greatest(coalesce(epoch, $2), $2) where session_id = $1";
+    statement::execute(conn, sql, (id, epoch)).await
 }
 
 /// The numbers of the service's messages that a session's peer has received.
@@ -202,12 +190,10 @@ pub struct FixReach {
 
 /// The received numbers of the session's peer; `None` without such a session.
 pub async fn find_reach(conn: &mut PgConnection, id: &str) -> Result<Option<FixReach>, StoreError> {
-    let row = sqlx::query_as(
-        "select s.seen_out, s.written_out, \
+    let sql = "select s.seen_out, s.written_out, \
                 coalesce((select max(seq) from fix_outbound o where o.session_id = s.session_id), 0) as stored_out \
-         from fix_session s where s.session_id = $1",
-    );
-    Ok(row.bind(id).fetch_optional(conn).await?)
+         from fix_session s where s.session_id = $1";
+    statement::find(conn, sql, (id,)).await
 }
 
 /// The next outbound number of each existing session that the process named with it owns.
@@ -216,16 +202,11 @@ pub async fn list_next_out(
     sessions: &[(&str, Option<Uuid>)],
 ) -> Result<HashMap<String, u64>, StoreError> {
     let (ids, owners): (Vec<&str>, Vec<Option<Uuid>>) = sessions.iter().copied().unzip();
-    let rows: Vec<(String, i64)> = sqlx::query_as(
-        "select s.session_id, s.next_out from unnest($1::text[], $2::uuid[]) as u (session_id, owner) \
+    let sql = "select s.session_id, s.next_out from unnest($1::text[], $2::uuid[]) as u (session_id, owner) \
          join fix_session s on s.session_id = u.session_id \
          where u.owner is null \
-            or exists (select from lease l where l.name = 'fix:' || u.session_id and l.owner = u.owner)",
-    )
-    .bind(ids)
-    .bind(owners)
-    .fetch_all(conn)
-    .await?;
+            or exists (select from lease l where l.name = 'fix:' || u.session_id and l.owner = u.owner)";
+    let rows: Vec<(String, i64)> = statement::list(conn, sql, (ids, owners)).await?;
     rows.into_iter()
         .map(|(id, next_out)| match u64::try_from(next_out) {
             Ok(next_out) => Ok((id, next_out)),
@@ -243,6 +224,6 @@ pub struct MappedSession {
 
 /// The sessions of this cell.
 pub async fn list_mapped(conn: &mut PgConnection) -> Result<Vec<MappedSession>, StoreError> {
-    let rows = sqlx::query_as("select session_id, enabled from fix_session order by session_id");
-    Ok(rows.fetch_all(conn).await?)
+    let sql = "select session_id, enabled from fix_session order by session_id";
+    statement::list(conn, sql, ()).await
 }

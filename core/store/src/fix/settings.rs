@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::fix::hex_bytes;
+use crate::{StoreError, statement};
 
 /// Settings of one session. `None` requires nothing, or sets no limit.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow, Serialize, Deserialize)]
@@ -83,8 +83,8 @@ pub async fn find_settings(
     session_id: &str,
 ) -> Result<Option<FixSessionSettings>, StoreError> {
     // The columns are a constant of this module.
-    let statement = sqlx::AssertSqlSafe(format!("select {COLUMNS} from fix_session where session_id = $1"));
-    Ok(sqlx::query_as(statement).bind(session_id).fetch_optional(conn).await?)
+    let sql = sqlx::AssertSqlSafe(format!("select {COLUMNS} from fix_session where session_id = $1"));
+    statement::find(conn, sql, (session_id,)).await
 }
 
 /// Replaces the settings of a session. Credentials apply from its next connection on, the other settings as soon as its
@@ -94,37 +94,36 @@ pub async fn update_settings(
     session_id: &str,
     settings: &FixSessionSettings,
 ) -> Result<(), StoreError> {
-    let done = sqlx::query(
-        "update fix_session \
+    let sql = "update fix_session \
          set allowed_sources = $2::text[]::cidr[], client_cert_sha256 = $3, client_cert_names = $4, \
              logon_secret = $5, logon_window_secs = $6, soft_messages_per_sec = $7, hard_messages_per_sec = $8, \
              admin_messages_per_sec = $9, resend_request_chunk = $10, last_msg_seq_num_processed = $11, \
              next_expected_msg_seq_num = $12, max_latency_secs = $13, schedule = $14, \
              drop_copy = $15, cancel_on_disconnect_secs = $16, order_age_secs = $17, \
              repeated_order_age_secs = $18 \
-         where session_id = $1",
-    )
-    .bind(session_id)
-    .bind(settings.allowed_sources.as_deref())
-    .bind(settings.client_cert_sha256.as_deref())
-    .bind(settings.client_cert_names.as_deref())
-    .bind(settings.logon_secret.as_deref())
-    .bind(settings.logon_window_secs)
-    .bind(settings.soft_messages_per_sec)
-    .bind(settings.hard_messages_per_sec)
-    .bind(settings.admin_messages_per_sec)
-    .bind(settings.resend_request_chunk)
-    .bind(settings.last_msg_seq_num_processed)
-    .bind(settings.next_expected_msg_seq_num)
-    .bind(settings.max_latency_secs)
-    .bind(settings.schedule.as_deref())
-    .bind(settings.drop_copy)
-    .bind(settings.cancel_on_disconnect_secs)
-    .bind(settings.order_age_secs)
-    .bind(settings.repeated_order_age_secs)
-    .execute(conn)
-    .await?;
-    if done.rows_affected() == 1 {
+         where session_id = $1";
+    let parameters = (
+        session_id,
+        settings.allowed_sources.as_deref(),
+        settings.client_cert_sha256.as_deref(),
+        settings.client_cert_names.as_deref(),
+        settings.logon_secret.as_deref(),
+        settings.logon_window_secs,
+        settings.soft_messages_per_sec,
+        settings.hard_messages_per_sec,
+        settings.admin_messages_per_sec,
+        settings.resend_request_chunk,
+        settings.last_msg_seq_num_processed,
+        settings.next_expected_msg_seq_num,
+        settings.max_latency_secs,
+        settings.schedule.as_deref(),
+        settings.drop_copy,
+        settings.cancel_on_disconnect_secs,
+        settings.order_age_secs,
+        settings.repeated_order_age_secs,
+    );
+    let done = statement::affected(conn, sql, parameters).await?;
+    if done == 1 {
         Ok(())
     } else {
         Err(StoreError::corrupt("fix_session", format_args!("no session {session_id}")))
@@ -138,12 +137,6 @@ pub async fn use_signed_logon(
     session_id: &str,
     signed_at: i64,
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update fix_session set logon_signed_at = $2 where session_id = $1 and logon_signed_at < $2",
-    )
-    .bind(session_id)
-    .bind(signed_at)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "update fix_session set logon_signed_at = $2 where session_id = $1 and logon_signed_at < $2";
+    Ok(statement::affected(conn, sql, (session_id, signed_at)).await? == 1)
 }

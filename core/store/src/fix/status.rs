@@ -5,7 +5,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, Row as _};
 use uuid::Uuid;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A session as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +30,8 @@ pub async fn write(
     fn column<'a, T>(sessions: &'a [SessionStatus], of: impl Fn(&'a SessionStatus) -> T) -> Vec<T> {
         sessions.iter().map(of).collect()
     }
-    sqlx::query(
-        "insert into fix_session_status (session_id, process, peer, connected_at, last_in_at, last_out_at, next_in, \
-                                         next_out, gap_from, gap_until) \
+    let sql = "insert into fix_session_status (session_id, process, peer, connected_at, last_in_at, last_out_at, \
+                                         next_in, next_out, gap_from, gap_until) \
          select u.session_id, $1, u.peer, u.connected_at, u.last_in_at, u.last_out_at, u.next_in, u.next_out, \
                 u.gap_from, u.gap_until \
          from unnest($2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::bigint[], \
@@ -42,21 +41,20 @@ pub async fn write(
          on conflict on constraint fix_session_status_pkey do update \
          set process = excluded.process, peer = excluded.peer, connected_at = excluded.connected_at, \
              last_in_at = excluded.last_in_at, last_out_at = excluded.last_out_at, next_in = excluded.next_in, \
-             next_out = excluded.next_out, gap_from = excluded.gap_from, gap_until = excluded.gap_until",
-    )
-    .bind(process)
-    .bind(column(sessions, |one| one.session_id.as_str()))
-    .bind(column(sessions, |one| one.connection.as_ref().map(|(peer, _)| peer.as_str())))
-    .bind(column(sessions, |one| one.connection.as_ref().map(|(_, since)| *since)))
-    .bind(column(sessions, |one| one.last_in_at))
-    .bind(column(sessions, |one| one.last_out_at))
-    .bind(column(sessions, |one| one.next_in))
-    .bind(column(sessions, |one| one.next_out))
-    .bind(column(sessions, |one| one.gap.map(|(from, _)| from)))
-    .bind(column(sessions, |one| one.gap.map(|(_, until)| until)))
-    .execute(conn)
-    .await?;
-    Ok(())
+             next_out = excluded.next_out, gap_from = excluded.gap_from, gap_until = excluded.gap_until";
+    let parameters = (
+        process,
+        column(sessions, |one| one.session_id.as_str()),
+        column(sessions, |one| one.connection.as_ref().map(|(peer, _)| peer.as_str())),
+        column(sessions, |one| one.connection.as_ref().map(|(_, since)| *since)),
+        column(sessions, |one| one.last_in_at),
+        column(sessions, |one| one.last_out_at),
+        column(sessions, |one| one.next_in),
+        column(sessions, |one| one.next_out),
+        column(sessions, |one| one.gap.map(|(from, _)| from)),
+        column(sessions, |one| one.gap.map(|(_, until)| until)),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 impl FromRow<'_, PgRow> for SessionStatus {
@@ -77,14 +75,9 @@ impl FromRow<'_, PgRow> for SessionStatus {
 
 /// What the present owners of these sessions have written. A session without an owner is left out.
 pub async fn list(conn: &mut PgConnection, session_ids: &[&str]) -> Result<Vec<SessionStatus>, StoreError> {
-    let rows = sqlx::query_as(
-        "select s.* \
+    let sql = "select s.* \
          from fix_session_status s \
               join lease l on l.name = 'fix:' || s.session_id and l.owner = s.process and l.expires_at > clock_timestamp() \
-         where s.session_id = any($1)",
-    )
-    .bind(session_ids)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         where s.session_id = any($1)";
+    statement::list(conn, sql, (session_ids,)).await
 }

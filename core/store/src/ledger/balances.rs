@@ -13,8 +13,8 @@ use dvp_domain::ledger::{self, Owner};
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::ledger::{Deposited, NewPosting};
+use crate::{StoreError, statement};
 
 /// Owner and asset.
 pub type BalanceKey = (Owner, String);
@@ -32,15 +32,10 @@ fn minor(text: &str) -> Result<Minor, StoreError> {
 
 /// The balance of an owner in an asset, as last committed; zero without one.
 pub async fn find(conn: &mut PgConnection, owner: &Owner, asset: &str) -> Result<Balance, StoreError> {
-    let row: Option<(String, String)> = sqlx::query_as(
-        "select available::text, reserved::text from account_balance \
-         where owner_kind = $1 and owner = $2 and asset = $3",
-    )
-    .bind(owner.kind())
-    .bind(owner.name())
-    .bind(asset)
-    .fetch_optional(conn)
-    .await?;
+    let sql = "select available::text, reserved::text from account_balance \
+         where owner_kind = $1 and owner = $2 and asset = $3";
+    let row: Option<(String, String)> =
+        statement::find(conn, sql, (owner.kind(), owner.name(), asset)).await?;
     row.map_or(Ok(Balance::default()), |(available, reserved)| {
         Ok(Balance { available: minor(&available)?, reserved: minor(&reserved)? })
     })
@@ -58,30 +53,32 @@ pub struct BalanceRow {
 
 /// Every balance of a provider or a partner that is not zero, by owner and asset.
 pub async fn list(conn: &mut PgConnection, limit: i64) -> Result<Vec<BalanceRow>, StoreError> {
-    let rows = sqlx::query_as(
-        "select owner_kind, owner, asset, available::text as available, reserved::text as reserved \
+    let sql = "select owner_kind, owner, asset, available::text as available, reserved::text as reserved \
          from account_balance where available + reserved > 0 \
-         order by owner_kind desc, owner, asset limit $1",
-    );
-    Ok(rows.bind(limit).fetch_all(conn).await?)
+         order by owner_kind desc, owner, asset limit $1";
+    statement::list(conn, sql, (limit,)).await
 }
 
 /// An owner's balances that are not zero, by asset.
 pub async fn list_of(conn: &mut PgConnection, owner: &Owner) -> Result<Vec<BalanceRow>, StoreError> {
-    let rows = sqlx::query_as(
-        "select owner_kind, owner, asset, available::text as available, reserved::text as reserved \
-         from account_balance where owner_kind = $1 and owner = $2 and available + reserved > 0 order by asset",
-    );
-    Ok(rows.bind(owner.kind()).bind(owner.name()).fetch_all(conn).await?)
+    let sql = "select owner_kind, owner, asset, available::text as available, reserved::text as reserved \
+         from account_balance where owner_kind = $1 and owner = $2 and available + reserved > 0 order by asset";
+    statement::list(conn, sql, (owner.kind(), owner.name())).await
+}
+
+/// Every provider's available balances, by provider and asset. There are as many rows as providers times assets.
+pub async fn list_available(conn: &mut PgConnection) -> Result<Vec<((String, String), Minor)>, StoreError> {
+    let sql = "select owner, asset, available::text from account_balance where owner_kind = 'provider'";
+    let rows: Vec<(String, String, String)> = statement::list(conn, sql, ()).await?;
+    let rows = rows.into_iter();
+    rows.map(|(provider, asset, available)| Ok(((provider, asset), minor(&available)?))).collect()
 }
 
 /// The providers that ever had a balance, and those of makers.
 pub async fn list_providers(conn: &mut PgConnection) -> Result<Vec<String>, StoreError> {
-    let ids = sqlx::query_scalar(
-        "select owner from account_balance where owner_kind = 'provider' \
-         union select provider_id from maker order by 1",
-    );
-    Ok(ids.fetch_all(conn).await?)
+    let sql = "select owner from account_balance where owner_kind = 'provider' \
+         union select provider_id from maker order by 1";
+    statement::list_values(conn, sql, ()).await
 }
 
 /// Whether a balance exists for an owner, or for an asset.
@@ -110,16 +107,11 @@ pub async fn lock(
     let kinds: Vec<&str> = keys.iter().map(|(owner, _)| owner.kind()).collect();
     let names: Vec<String> = keys.iter().map(|(owner, _)| owner.name()).collect();
     let assets: Vec<&str> = keys.iter().map(|(_, asset)| asset.as_str()).collect();
-    let rows: Vec<(String, String, String, String, String)> = sqlx::query_as(
-        "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
+    let sql = "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
              where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
-             order by owner_kind, owner, asset for update",
-    )
-    .bind(kinds)
-    .bind(&names)
-    .bind(assets)
-    .fetch_all(conn)
-    .await?;
+             order by owner_kind, owner, asset for update";
+    let rows: Vec<(String, String, String, String, String)> =
+        statement::list(conn, sql, (kinds, &names, assets)).await?;
     let mut held: BTreeMap<BalanceKey, Balance> =
         keys.iter().map(|key| (key.clone(), Balance::default())).collect();
     for (kind, name, asset, available, reserved) in rows {

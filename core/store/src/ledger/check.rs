@@ -5,12 +5,12 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use super::closings::{find_closed_until, last_closings};
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// Takes the lock of the ledger check for the rest of the transaction. `false`: another check is running.
 pub async fn begin(conn: &mut PgConnection) -> Result<bool, StoreError> {
-    let taken = sqlx::query_scalar("select pg_try_advisory_xact_lock(hashtext('dvp_ledger_check'))");
-    Ok(taken.fetch_one(conn).await?)
+    let sql = "select pg_try_advisory_xact_lock(hashtext('dvp_ledger_check'))";
+    statement::load_value(conn, sql, ()).await
 }
 
 /// What is compared with the kept balances.
@@ -72,7 +72,7 @@ macro_rules! compare {
 
 /// Compares the kept balances with the entries.
 pub async fn compare(conn: &mut PgConnection, compared: Compared) -> Result<Findings, StoreError> {
-    let statement = match compared {
+    let sql = match compared {
         Compared::Whole => compare!(
             "/* the whole ledger */ with held as ( \
                  select owner_kind, ledger_account(owner_kind, owner) as owner, part, asset, sum(amount) as amount \
@@ -92,7 +92,7 @@ pub async fn compare(conn: &mut PgConnection, compared: Compared) -> Result<Find
     };
     // A time that is known when the statement is planned: of one that is not, a third of all entries are expected to be
     // later, and all are read. Hours that are closed in between are left to the statement's own condition.
-    let mut rows = sqlx::query_as(statement).persistent(false);
+    let mut rows = sqlx::query_as(sql).persistent(false);
     if compared == Compared::SinceClosing {
         rows = rows.bind(find_closed_until(conn).await?.unwrap_or(DateTime::UNIX_EPOCH));
     }
@@ -114,20 +114,14 @@ pub struct WholeCheck {
 
 /// `None`: there was none.
 pub async fn find_whole(conn: &mut PgConnection) -> Result<Option<WholeCheck>, StoreError> {
-    let row = sqlx::query_as(
-        "select whole_at, whole_at < now() - interval '24 hours' as is_a_day_old, found from ledger_check",
-    );
-    Ok(row.fetch_optional(conn).await?)
+    let sql =
+        "select whole_at, whole_at < now() - interval '24 hours' as is_a_day_old, found from ledger_check";
+    statement::find(conn, sql, ()).await
 }
 
 /// Records that the whole ledger was compared.
 pub async fn record_whole(conn: &mut PgConnection, findings: &Findings) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into ledger_check (whole_at, found) values (now(), $1) on conflict on constraint ledger_check_pkey \
-         do update set whole_at = excluded.whole_at, found = excluded.found",
-    )
-    .bind(i64::try_from(findings.count()).unwrap_or(i64::MAX))
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into ledger_check (whole_at, found) values (now(), $1) on conflict on constraint \
+         ledger_check_pkey do update set whole_at = excluded.whole_at, found = excluded.found";
+    statement::execute(conn, sql, (i64::try_from(findings.count()).unwrap_or(i64::MAX),)).await
 }

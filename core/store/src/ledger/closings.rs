@@ -9,23 +9,22 @@
 use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
 use sqlx::PgConnection;
 
-use super::statements::StatementAccount;
-use crate::StoreError;
+use super::StatementAccount;
+use crate::{StoreError, statement};
 
 /// Transactions end within ten minutes: an hour is closed that long after its end at the earliest.
 const MARGIN_SECS: f64 = 900.0;
 
 /// Until when the ledger is closed: no entry of an earlier time is added any more.
 pub async fn find_closed_until(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
-    Ok(sqlx::query_scalar("select until from ledger_closed").fetch_optional(conn).await?)
+    statement::find_value(conn, "select until from ledger_closed", ()).await
 }
 
 /// Announces the hours that have ended, unless some are announced and not closed yet: up to the end of the day that has
 /// the next posting. Hours without postings are closed with the others. Not within a transaction: the announcement is
 /// committed before its time is noted.
 pub async fn announce(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query(
-        "with open as (select (select until from ledger_closed) as since, \
+    let sql = "with open as (select (select until from ledger_closed) as since, \
                               date_trunc('hour', now() - make_interval(secs => $1), 'UTC') as ended), \
               first as (select min(e.recorded_at) as at from ledger_entry e \
                         where (select since is null or since < ended from open) \
@@ -36,19 +35,12 @@ pub async fn announce(conn: &mut PgConnection) -> Result<(), StoreError> {
          insert into ledger_closed as c (until, announced) \
          select until, announced from next where announced > until \
          on conflict on constraint ledger_closed_pkey do update \
-         set announced = excluded.announced, announced_at = null where c.announced = c.until",
-    )
-    .bind(MARGIN_SECS)
-    .execute(&mut *conn)
-    .await?;
+         set announced = excluded.announced, announced_at = null where c.announced = c.until";
+    statement::execute(conn, sql, (MARGIN_SECS,)).await?;
     // Later than the announcement's commit: who began before may not have seen it.
-    sqlx::query(
-        "update ledger_closed set announced_at = pg_snapshot_xmax(pg_current_snapshot()) \
-         where announced > until and announced_at is null",
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "update ledger_closed set announced_at = pg_snapshot_xmax(pg_current_snapshot()) \
+         where announced > until and announced_at is null";
+    statement::execute(conn, sql, ()).await
 }
 
 /// What an account of a sum held before a time, as a scalar of `$of` (owner_kind, owner, part, asset): an order's by the
@@ -104,7 +96,7 @@ macro_rules! held_before {
 /// Sums up the announced hours, once nobody can post to them any more. Returns their end. `None`: none are announced, or
 /// a transaction that may post to them has not ended.
 pub async fn close(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
-    let closed = sqlx::query_scalar(concat!(
+    let sql = concat!(
         "with span as ( \
              select until, announced from ledger_closed \
              where announced > until and pg_snapshot_xmin(pg_current_snapshot()) >= announced_at for update), \
@@ -151,26 +143,23 @@ pub async fn close(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, Sto
              set earned = d.earned + excluded.earned, absorbed = d.absorbed + excluded.absorbed, \
                  entries = d.entries + excluded.entries) \
          update ledger_closed set until = span.announced, announced_at = null from span returning span.announced",
-    ));
-    Ok(closed.fetch_optional(conn).await?)
+    );
+    statement::find_value(conn, sql, ()).await
 }
 
 /// Keeps everybody else from announcing and closing until the end of the transaction. Postings read the announcement and
 /// are not held up.
 pub async fn lock(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query("lock table ledger_closed in share row exclusive mode").execute(conn).await?;
-    Ok(())
+    statement::execute(conn, "lock table ledger_closed in share row exclusive mode", ()).await
 }
 
 /// Sums up everything that is closed again, a day at a time as [`close`] does, in a transaction that holds the [`lock`].
 /// What is closed and announced stays the same.
 pub async fn close_again(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query("delete from ledger_closing").execute(&mut *conn).await?;
-    sqlx::query("delete from ledger_fee_day").execute(&mut *conn).await?;
-    let last: Option<(DateTime<Utc>, DateTime<Utc>, Option<String>)> =
-        sqlx::query_as("select until, announced, announced_at::text from ledger_closed")
-            .fetch_optional(&mut *conn)
-            .await?;
+    statement::execute(conn, "delete from ledger_closing", ()).await?;
+    statement::execute(conn, "delete from ledger_fee_day", ()).await?;
+    let sql = "select until, announced, announced_at::text from ledger_closed";
+    let last: Option<(DateTime<Utc>, DateTime<Utc>, Option<String>)> = statement::find(conn, sql, ()).await?;
     let Some((until, announced, announced_at)) = last else { return Ok(()) };
     let first = sqlx::query_scalar(
         "select date_trunc('day', min(recorded_at), 'UTC') from ledger_entry where recorded_at < $1",
@@ -179,20 +168,13 @@ pub async fn close_again(conn: &mut PgConnection) -> Result<(), StoreError> {
     let mut since = first.unwrap_or(until);
     while since < until {
         // Nobody can post to what was closed: no transaction has to be waited for.
-        let next = sqlx::query_scalar(
-            "update ledger_closed set until = $1, announced = least($1 + interval '24 hours', $2), \
-             announced_at = '0' returning announced",
-        );
-        since = next.bind(since).bind(until).fetch_one(&mut *conn).await?;
+        let sql = "update ledger_closed set until = $1, announced = least($1 + interval '24 hours', $2), \
+             announced_at = '0' returning announced";
+        since = statement::load_value(conn, sql, (since, until)).await?;
         close(conn).await?;
     }
-    sqlx::query("update ledger_closed set until = $1, announced = $2, announced_at = $3::text::xid8")
-        .bind(until)
-        .bind(announced)
-        .bind(announced_at)
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update ledger_closed set until = $1, announced = $2, announced_at = $3::text::xid8";
+    statement::execute(conn, sql, (until, announced, announced_at)).await
 }
 
 /// An account's balance at a time.
@@ -323,8 +305,7 @@ pub async fn load_balance_before(
 /// What the ledger has outside in a currency, as the bank's balance: the sum of what partners, providers, recipients and
 /// others outside gave, less what they were given.
 pub async fn load_bank_balance(conn: &mut PgConnection, currency: &str) -> Result<String, StoreError> {
-    let sum = sqlx::query_scalar(
-        "with recursive known (owner) as ( \
+    let sql = "with recursive known (owner) as ( \
              (select owner from ledger_closing where owner_kind = 'external' order by owner limit 1) \
              union all \
              select (select c.owner from ledger_closing c \
@@ -339,7 +320,6 @@ pub async fn load_bank_balance(conn: &mut PgConnection, currency: &str) -> Resul
          select (-(coalesce((select sum(amount) from last), 0) + coalesce(sum(amount), 0)))::numeric(39, 0)::text \
          from ledger_entry \
          where owner_kind = 'external' and owner <> 'network' and owner not like '0x%' and asset = $1 \
-           and recorded_at >= coalesce((select until from ledger_closed), '-infinity')",
-    );
-    Ok(sum.bind(currency).fetch_one(conn).await?)
+           and recorded_at >= coalesce((select until from ledger_closed), '-infinity')";
+    statement::load_value(conn, sql, (currency,)).await
 }

@@ -8,33 +8,11 @@
 //! single order are compared by an expression of their time, as those of [closings] are.
 
 use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
-use dvp_domain::ledger::Account;
 use sqlx::PgConnection;
 
+pub use super::StatementAccount;
 use super::closings;
 use crate::StoreError;
-
-/// The account whose entries a statement shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StatementAccount {
-    pub kind: String,
-    pub owner: String,
-    pub part: String,
-}
-
-impl From<&Account> for StatementAccount {
-    fn from(account: &Account) -> Self {
-        let (kind, owner, part) = account.columns();
-        Self { kind: kind.to_owned(), owner, part: part.to_owned() }
-    }
-}
-
-impl StatementAccount {
-    /// The reference of the order, for accounts of recipients and debts of single orders.
-    fn reference(&self) -> Option<&str> {
-        self.owner.starts_with("exe_").then_some(self.owner.as_str())
-    }
-}
 
 /// From a time on, and before another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

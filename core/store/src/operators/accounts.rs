@@ -7,11 +7,12 @@ pub mod passwords;
 pub mod sessions;
 
 use chrono::{DateTime, Utc};
+use dvp_domain::names::names;
 use dvp_domain::operator::OperatorRole;
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, Row as _};
 
-use crate::{StoreError, read};
+use crate::{StoreError, read, statement};
 
 /// An operator who may sign in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,14 +77,8 @@ pub async fn insert(
     roles: &[OperatorRole],
     created_by: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query("insert into operator (id, name, roles, created_by) values ($1, $2, $3, $4)")
-        .bind(id)
-        .bind(name)
-        .bind(words(roles))
-        .bind(created_by)
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "insert into operator (id, name, roles, created_by) values ($1, $2, $3, $4)";
+    statement::execute(conn, sql, (id, name, words(roles), created_by)).await
 }
 
 /// Operators by name, those after `after`; or the one of a name.
@@ -93,18 +88,11 @@ async fn select(
     after: &str,
     limit: i64,
 ) -> Result<Vec<OperatorRow>, StoreError> {
-    let rows = sqlx::query_as(
-        "select o.id, o.name, o.roles, o.created_by, o.created_at, o.disabled_at, \
+    let sql = "select o.id, o.name, o.roles, o.created_by, o.created_at, o.disabled_at, \
                 (select max(s.last_used_at) from operator_session s where s.operator_id = o.id) as last_seen_at \
          from operator o where ($1::text is null or lower(o.name) = lower($1)) and lower(o.name) > lower($2) \
-         order by lower(o.name) limit $3",
-    )
-    .bind(name)
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by lower(o.name) limit $3";
+    statement::list(conn, sql, (name, after, limit)).await
 }
 
 pub async fn find_by_name(conn: &mut PgConnection, name: &str) -> Result<Option<OperatorRow>, StoreError> {
@@ -121,57 +109,40 @@ pub async fn update_roles(
     id: &str,
     roles: &[OperatorRole],
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query("update operator set roles = $2 where id = $1");
-    Ok(done.bind(id).bind(words(roles)).execute(conn).await?.rows_affected() == 1)
+    let sql = "update operator set roles = $2 where id = $1";
+    Ok(statement::affected(conn, sql, (id, words(roles))).await? == 1)
 }
 
 /// Disables an operator, or enables it again, and ends its sessions and links. `false`: it was so before.
 pub async fn set_disabled(conn: &mut PgConnection, id: &str, disabled: bool) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "with changed as (update operator set disabled_at = case when $2 then clock_timestamp() end \
+    let sql = "with changed as (update operator set disabled_at = case when $2 then clock_timestamp() end \
                           where id = $1 and (disabled_at is not null) <> $2 returning id), \
          ended as (update operator_session s set ended_at = clock_timestamp() from changed c \
                    where s.operator_id = c.id and s.ended_at is null), \
          spent as (delete from operator_link l using changed c where l.operator_id = c.id) \
-         select from changed",
-    );
-    Ok(done.bind(id).bind(disabled).fetch_optional(conn).await?.is_some())
+         select from changed";
+    Ok(statement::find_row(conn, sql, (id, disabled)).await?.is_some())
 }
 
-/// What an entry of the audit log records about the console.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConsoleAction {
-    SignedIn,
-    SignedOut,
-    /// An action that the operator's roles do not allow, or that was not carried out.
-    Refused,
-    /// Personal data was read.
-    Read,
-    /// An action that has no record of its own.
-    Acted,
-    /// A sign-in or an authentication within a session failed.
-    Failed,
-    /// A way to sign in was added.
-    Registered,
-    /// A way to sign in was removed.
-    Removed,
-    /// The operator was authenticated again within its session.
-    SteppedUp,
-}
-
-impl ConsoleAction {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::SignedIn => "signed_in",
-            Self::SignedOut => "signed_out",
-            Self::Refused => "refused",
-            Self::Read => "read",
-            Self::Acted => "acted",
-            Self::Failed => "failed",
-            Self::Registered => "registered",
-            Self::Removed => "removed",
-            Self::SteppedUp => "stepped_up",
-        }
+names! {
+    /// What an entry of the audit log records about the console.
+    pub enum ConsoleAction {
+        SignedIn = "signed_in",
+        SignedOut = "signed_out",
+        /// An action that the operator's roles do not allow, or that was not carried out.
+        Refused = "refused",
+        /// Personal data was read.
+        Read = "read",
+        /// An action that has no record of its own.
+        Acted = "acted",
+        /// A sign-in or an authentication within a session failed.
+        Failed = "failed",
+        /// A way to sign in was added.
+        Registered = "registered",
+        /// A way to sign in was removed.
+        Removed = "removed",
+        /// The operator was authenticated again within its session.
+        SteppedUp = "stepped_up",
     }
 }
 
@@ -187,15 +158,8 @@ pub struct ConsoleRecord<'a> {
 
 /// Appends an entry to the audit log.
 pub async fn record(conn: &mut PgConnection, record: &ConsoleRecord<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into console_record (operator, action, route, subject, source) values ($1, $2, $3, $4, $5)",
-    )
-    .bind(record.operator)
-    .bind(record.action.as_str())
-    .bind(record.route)
-    .bind(record.subject)
-    .bind(record.source)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql =
+        "insert into console_record (operator, action, route, subject, source) values ($1, $2, $3, $4, $5)";
+    let parameters = (record.operator, record.action.as_str(), record.route, record.subject, record.source);
+    statement::execute(conn, sql, parameters).await
 }

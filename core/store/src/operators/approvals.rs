@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A new request. It expires after a day.
 #[derive(Debug, Clone)]
@@ -63,34 +63,31 @@ pub enum Decision<'a> {
 
 /// Serializes requests and approvals until the transaction ends, so that versions are counted correctly.
 pub async fn lock(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query("lock table approval in share row exclusive mode").execute(conn).await?;
-    Ok(())
+    statement::execute(conn, "lock table approval in share row exclusive mode", ()).await
 }
 
 pub async fn insert(conn: &mut PgConnection, new: &NewApproval<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into approval (id, kind, subject, action, details, touches, version, maker, reason, evidence, expires_at) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp() + interval '1 day')",
-    )
-    .bind(new.id)
-    .bind(new.kind)
-    .bind(new.subject)
-    .bind(new.action)
-    .bind(new.details)
-    .bind(new.touches)
-    .bind(new.version)
-    .bind(new.maker)
-    .bind(new.reason)
-    .bind(new.evidence)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into approval (id, kind, subject, action, details, touches, version, maker, reason, \
+         evidence, expires_at) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp() + interval '1 day')";
+    let parameters = (
+        new.id,
+        new.kind,
+        new.subject,
+        new.action,
+        new.details,
+        new.touches,
+        new.version,
+        new.maker,
+        new.reason,
+        new.evidence,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 pub async fn find(conn: &mut PgConnection, id: &str) -> Result<Option<Approval>, StoreError> {
-    let found =
-        sqlx::query_as("select *, expires_at < clock_timestamp() as is_expired from approval where id = $1");
-    Ok(found.bind(id).fetch_optional(conn).await?)
+    let sql = "select *, expires_at < clock_timestamp() as is_expired from approval where id = $1";
+    statement::find(conn, sql, (id,)).await
 }
 
 /// The newest request about a subject that has not expired and was not denied.
@@ -99,12 +96,10 @@ pub async fn find_standing(
     kind: &str,
     subject: &str,
 ) -> Result<Option<Approval>, StoreError> {
-    let found = sqlx::query_as(
-        "select *, expires_at < clock_timestamp() as is_expired from approval \
+    let sql = "select *, expires_at < clock_timestamp() as is_expired from approval \
          where kind = $1 and subject = $2 and state in ('pending', 'approved') \
-         order by requested_at desc, id desc limit 1",
-    );
-    Ok(found.bind(kind).bind(subject).fetch_optional(conn).await?)
+         order by requested_at desc, id desc limit 1";
+    statement::find(conn, sql, (kind, subject)).await
 }
 
 /// The newest request about a subject, in any state.
@@ -113,11 +108,9 @@ pub async fn find_newest(
     kind: &str,
     subject: &str,
 ) -> Result<Option<Approval>, StoreError> {
-    let found = sqlx::query_as(
-        "select *, expires_at < clock_timestamp() as is_expired from approval \
-         where kind = $1 and subject = $2 order by requested_at desc, id desc limit 1",
-    );
-    Ok(found.bind(kind).bind(subject).fetch_optional(conn).await?)
+    let sql = "select *, expires_at < clock_timestamp() as is_expired from approval \
+         where kind = $1 and subject = $2 order by requested_at desc, id desc limit 1";
+    statement::find(conn, sql, (kind, subject)).await
 }
 
 /// Ends a request. `false`: it had ended before.
@@ -127,24 +120,15 @@ pub async fn decide(conn: &mut PgConnection, id: &str, decision: Decision<'_>) -
         Decision::Denied { checker, note } => ("denied", Some((checker, note))),
         Decision::Lapsed => ("lapsed", None),
     };
-    let done = sqlx::query(
-        "update approval set state = $2, checker = $3, note = $4, decided_at = clock_timestamp() \
-         where id = $1 and state = 'pending'",
-    )
-    .bind(id)
-    .bind(state)
-    .bind(by.map(|by| by.0))
-    .bind(by.map(|by| by.1))
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() > 0)
+    let sql = "update approval set state = $2, checker = $3, note = $4, decided_at = clock_timestamp() \
+         where id = $1 and state = 'pending'";
+    Ok(statement::affected(conn, sql, (id, state, by.map(|by| by.0), by.map(|by| by.1))).await? > 0)
 }
 
 /// The number of approved requests that changed any of these accounts.
 pub async fn count_touching(conn: &mut PgConnection, touches: &[String]) -> Result<i64, StoreError> {
-    let count =
-        sqlx::query_scalar("select count(*) from approval where state = 'approved' and touches && $1");
-    Ok(count.bind(touches).fetch_one(conn).await?)
+    let sql = "select count(*) from approval where state = 'approved' and touches && $1";
+    statement::load_value(conn, sql, (touches,)).await
 }
 
 /// The filter of a list, newest first.
@@ -158,18 +142,16 @@ pub struct Filter<'a> {
 }
 
 pub async fn list(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<Approval>, StoreError> {
-    let rows = sqlx::query_as(
-        "select *, expires_at < clock_timestamp() as is_expired from approval \
+    let sql = "select *, expires_at < clock_timestamp() as is_expired from approval \
          where ($1::text is null or state = $1) and ($2::text is null or kind = $2) \
            and ($3::timestamptz is null or (requested_at, id) < ($3, $4)) \
-         order by requested_at desc, id desc limit $5",
-    )
-    .bind(filter.state)
-    .bind(filter.kind)
-    .bind(filter.before.map(|before| before.0))
-    .bind(filter.before.map(|before| before.1))
-    .bind(filter.limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by requested_at desc, id desc limit $5";
+    let parameters = (
+        filter.state,
+        filter.kind,
+        filter.before.map(|before| before.0),
+        filter.before.map(|before| before.1),
+        filter.limit,
+    );
+    statement::list(conn, sql, parameters).await
 }

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A row of the log.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -39,17 +39,15 @@ pub struct Anchor {
 }
 
 pub async fn load_head(conn: &mut PgConnection) -> Result<Head, StoreError> {
-    Ok(sqlx::query_as("select seq, hash from audit_head").fetch_one(conn).await?)
+    statement::load(conn, "select seq, hash from audit_head", ()).await
 }
 
 /// Rows after a number, in order.
 pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec<AuditEntry>, StoreError> {
-    let rows = sqlx::query_as(
-        "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered, \
+    let sql = "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered, \
                 erased_at is not null as is_erased \
-         from audit_entry where seq > $1 order by seq limit $2",
-    );
-    Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
+         from audit_entry where seq > $1 order by seq limit $2";
+    statement::list(conn, sql, (after, limit)).await
 }
 
 /// Rows before a number, the newest first.
@@ -58,12 +56,10 @@ pub async fn list_before(
     before: i64,
     limit: i64,
 ) -> Result<Vec<AuditEntry>, StoreError> {
-    let rows = sqlx::query_as(
-        "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered, \
+    let sql = "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered, \
                 erased_at is not null as is_erased \
-         from audit_entry where seq < $1 order by seq desc limit $2",
-    );
-    Ok(rows.bind(before).bind(limit).fetch_all(conn).await?)
+         from audit_entry where seq < $1 order by seq desc limit $2";
+    statement::list(conn, sql, (before, limit)).await
 }
 
 /// The heads handed to the relayer, oldest first.
@@ -72,31 +68,23 @@ pub async fn list_anchors(
     after: i64,
     limit: i64,
 ) -> Result<Vec<Anchor>, StoreError> {
-    let rows = sqlx::query_as(
-        "select seq, hash, chain_id, tx_hash, anchored_at from audit_anchor where seq > $1 order by seq limit $2",
-    );
-    Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
+    let sql = "select seq, hash, chain_id, tx_hash, anchored_at from audit_anchor where seq > $1 \
+         order by seq limit $2";
+    statement::list(conn, sql, (after, limit)).await
 }
 
 /// Inserts the audit log's head as the anchor of today, in the caller's transaction. `None`: today has an anchor, or the
 /// log has no new row since the last one.
 pub async fn insert_anchor(conn: &mut PgConnection, chain_id: i64) -> Result<Option<Anchor>, StoreError> {
-    let anchor = sqlx::query_as(
-        "insert into audit_anchor (day, seq, hash, chain_id) \
+    let sql = "insert into audit_anchor (day, seq, hash, chain_id) \
          select (now() at time zone 'UTC')::date, seq, hash, $1 from audit_head where seq > 0 \
-         on conflict do nothing returning seq, hash, chain_id, tx_hash, anchored_at",
-    );
-    Ok(anchor.bind(chain_id).fetch_optional(conn).await?)
+         on conflict do nothing returning seq, hash, chain_id, tx_hash, anchored_at";
+    statement::find(conn, sql, (chain_id,)).await
 }
 
 /// Marks a hash as anchored. `false`: it is not a head of the log.
 pub async fn mark_anchored(conn: &mut PgConnection, hash: &[u8], tx_hash: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update audit_anchor set tx_hash = $2, anchored_at = coalesce(anchored_at, now()) where hash = $1",
-    )
-    .bind(hash)
-    .bind(tx_hash)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() > 0)
+    let sql =
+        "update audit_anchor set tx_hash = $2, anchored_at = coalesce(anchored_at, now()) where hash = $1";
+    Ok(statement::affected(conn, sql, (hash, tx_hash)).await? > 0)
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use dvp_domain::liquidity::band::Band;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A band as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -24,27 +24,23 @@ pub async fn set(
     band: Option<Band>,
     approval: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into price_band (input, output, deviation_bps, middle, approval) \
+    let sql = "insert into price_band (input, output, deviation_bps, middle, approval) \
          values ($1, $2, $3::bigint::integer, $4::numeric, $5) on conflict on constraint price_band_pkey do update \
          set deviation_bps = excluded.deviation_bps, middle = excluded.middle, approval = excluded.approval, \
-             set_at = clock_timestamp()",
-    )
-    .bind(input)
-    .bind(output)
-    .bind(band.map(|band| i64::from(band.deviation_bps)))
-    .bind(band.and_then(|band| band.middle).map(|middle| middle.to_string()))
-    .bind(approval)
-    .execute(conn)
-    .await?;
-    Ok(())
+             set_at = clock_timestamp()";
+    let parameters = (
+        input,
+        output,
+        band.map(|band| i64::from(band.deviation_bps)),
+        band.and_then(|band| band.middle).map(|middle| middle.to_string()),
+        approval,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The bands that operators have set.
 pub async fn list(conn: &mut PgConnection) -> Result<Vec<BandRow>, StoreError> {
-    let rows = sqlx::query_as(
-        "select input, output, deviation_bps, middle::text as middle, approval, set_at from price_band \
-         where deviation_bps is not null order by input, output",
-    );
-    Ok(rows.fetch_all(conn).await?)
+    let sql = "select input, output, deviation_bps, middle::text as middle, approval, set_at from price_band \
+         where deviation_bps is not null order by input, output";
+    statement::list(conn, sql, ()).await
 }

@@ -6,7 +6,7 @@ use dvp_domain::pause::{Pauses, Scope};
 use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, known, statement};
 
 /// The controls in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,33 +30,24 @@ pub async fn load(
     wallets: &[&str],
     now: Timestamp,
 ) -> Result<Controls, StoreError> {
-    let rows: Vec<ControlRow> = sqlx::query_as(
-        "select 'pause', scope, target, null::integer, null::text from pause \
+    let sql = "select 'pause', scope, target, null::integer, null::text from pause \
          union all select 'band', input, output, deviation_bps, middle::text from price_band \
          where deviation_bps is not null \
          union all select 'disabled', id, '', null, null from partner where id = any($1) and disabled_at is not null \
          union all select 'cooling', scope, subject, null, (extract(epoch from until) * 1000)::int8::text from cool_down \
          where until > $3 and (scope = 'partner' and subject = any($1) or scope = 'wallet' and subject = any($2)) \
-         union all select 'outage', '', '', null, null from bank_outage where seen_at > now() - interval '1 minute'",
-    )
-    .bind(partner_ids)
-    .bind(wallets)
-    .bind(now.to_utc())
-    .fetch_all(conn)
-    .await?;
+         union all select 'outage', '', '', null, null from bank_outage where seen_at > now() - interval '1 minute'";
+    let rows: Vec<ControlRow> = statement::list(conn, sql, (partner_ids, wallets, now.to_utc())).await?;
     let mut controls = Controls::default();
     let (mut pauses, mut is_rail_out) = (Vec::new(), false);
     for (kind, first, second, deviation_bps, middle) in rows {
         match kind.as_str() {
-            "pause" => {
-                let unknown = || StoreError::corrupt("pause", format_args!("scope {first}"));
-                pauses.push((Scope::parse(&first).ok_or_else(unknown)?, second));
-            }
+            "pause" => pauses.push((known("pause", &first, Scope::parse)?, second)),
             "band" => controls.bands.push(((first, second), band(deviation_bps, middle.as_deref())?)),
             "cooling" => {
                 let corrupt = || StoreError::corrupt("cool_down", format_args!("{first} {second}"));
-                let scope = CoolDownScope::parse(&first).ok_or_else(corrupt)?;
                 let until = middle.and_then(|millis| millis.parse().ok()).ok_or_else(corrupt)?;
+                let scope = known("cool_down", &first, CoolDownScope::parse)?;
                 controls.cooling.push(((scope, second), Timestamp::from_millis(until)));
             }
             "outage" => is_rail_out = true,

@@ -10,7 +10,7 @@ use dvp_domain::limit::{LimitKey, LimitScope, Limits, Period};
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, known, statement};
 
 /// A limit as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -32,8 +32,7 @@ pub struct LimitRow {
 type AmountRow = (String, String, String, String, String);
 
 fn key(scope: &str, target: String, asset: String) -> Result<LimitKey, StoreError> {
-    let unknown = || StoreError::corrupt("order_limit", format_args!("scope {scope}"));
-    Ok(LimitKey { scope: LimitScope::parse(scope).ok_or_else(unknown)?, target, asset })
+    Ok(LimitKey { scope: known("order_limit", scope, LimitScope::parse)?, target, asset })
 }
 
 fn amount(text: &str) -> Result<Minor, StoreError> {
@@ -48,16 +47,12 @@ pub async fn load_and_lock(
     day: NaiveDate,
     targets: &[&str],
 ) -> Result<Limits, StoreError> {
-    let rows: Vec<AmountRow> = sqlx::query_as(
-        "select scope, target, asset, period, amount::text from order_limit \
-         where amount is not null and (scope not in ('partner', 'pair') or target = any($1))",
-    )
-    .bind(targets)
-    .fetch_all(&mut *conn)
-    .await?;
+    let sql = "select scope, target, asset, period, amount::text from order_limit \
+         where amount is not null and (scope not in ('partner', 'pair') or target = any($1))";
+    let rows: Vec<AmountRow> = statement::list(conn, sql, (targets,)).await?;
     let rows = rows.into_iter().map(|(scope, target, asset, period, limit)| {
-        let unknown = || StoreError::corrupt("order_limit", format_args!("period {period}"));
-        Ok((key(&scope, target, asset)?, Period::parse(&period).ok_or_else(unknown)?, amount(&limit)?))
+        let period = known("order_limit", &period, Period::parse)?;
+        Ok((key(&scope, target, asset)?, period, amount(&limit)?))
     });
     let mut limits: Limits = rows.collect::<Result<Vec<_>, StoreError>>()?.into_iter().collect();
     let keys: Vec<LimitKey> = limits.keys(Period::Day).cloned().collect();
@@ -76,51 +71,35 @@ pub async fn load_and_lock(
 /// Takes the locks of these limits of open orders, in the order of their keys.
 async fn lock_open(conn: &mut PgConnection, keys: &[LimitKey]) -> Result<(), StoreError> {
     let (scopes, targets, assets) = columns(keys.iter());
-    sqlx::query(
-        "select from order_limit where period = 'open' \
+    let sql = "select from order_limit where period = 'open' \
            and (scope, target, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
-         order by scope, target, asset for no key update",
-    )
-    .bind(scopes)
-    .bind(targets)
-    .bind(assets)
-    .execute(conn)
-    .await?;
-    Ok(())
+         order by scope, target, asset for no key update";
+    statement::execute(conn, sql, (scopes, targets, assets)).await
 }
 
 async fn sum_open(conn: &mut PgConnection, keys: &[LimitKey]) -> Result<Vec<(LimitKey, Minor)>, StoreError> {
     let (scopes, targets, assets) = columns(keys.iter());
-    let rows: Vec<(String, String, String, String)> = sqlx::query_as(
-        "select scope, target, asset, least(sum(amount), 340282366920938463463374607431768211455)::numeric(39, 0)::text \
-         from open_change \
+    let sql = "select scope, target, asset, least(sum(amount), \
+         340282366920938463463374607431768211455)::numeric(39, 0)::text from open_change \
          where (scope, target, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
-         group by scope, target, asset",
-    )
-    .bind(scopes)
-    .bind(targets)
-    .bind(assets)
-    .fetch_all(conn)
-    .await?;
+         group by scope, target, asset";
+    let rows: Vec<(String, String, String, String)> =
+        statement::list(conn, sql, (scopes, targets, assets)).await?;
     let rows = rows.into_iter();
     rows.map(|(scope, target, asset, open)| Ok((key(&scope, target, asset)?, amount(&open)?))).collect()
 }
 
 /// Merges the changes of sums that have several, at most `limit` sums. Returns the number of rows removed.
 pub async fn merge_open(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    let fewer: (i64,) = sqlx::query_as(
-        "with several as (select scope, target, asset from open_change group by 1, 2, 3 having count(*) > 1 limit $1), \
-         old as (delete from open_change c using several s \
+    let sql = "with several as (select scope, target, asset from open_change group by 1, 2, 3 having count(*) > 1 \
+         limit $1), old as (delete from open_change c using several s \
                  where (c.scope, c.target, c.asset) = (s.scope, s.target, s.asset) \
                  returning c.scope, c.target, c.asset, c.amount), \
          merged as (insert into open_change (scope, target, asset, amount) \
                     select scope, target, asset, sum(amount) from old group by 1, 2, 3 having sum(amount) <> 0 returning 1) \
-         select (select count(*) from old) - (select count(*) from merged)",
-    )
-    .bind(limit)
-    .fetch_one(conn)
-    .await?;
-    Ok(fewer.0.unsigned_abs())
+         select (select count(*) from old) - (select count(*) from merged)";
+    let fewer: i64 = statement::load_value(conn, sql, (limit,)).await?;
+    Ok(fewer.unsigned_abs())
 }
 
 /// Locks the sums, in the order of their keys.
@@ -130,29 +109,16 @@ async fn lock(
     keys: &[LimitKey],
 ) -> Result<Vec<(LimitKey, Minor)>, StoreError> {
     let (scopes, targets, assets) = columns(keys.iter());
-    sqlx::query(
-        "insert into limit_usage (scope, target, asset, day, amount) \
+    let sql = "insert into limit_usage (scope, target, asset, day, amount) \
          select s, t, a, $1, 0 from unnest($2::text[], $3::text[], $4::text[]) as v (s, t, a) order by s, t, a \
-         on conflict on constraint limit_usage_pkey do nothing",
-    )
-    .bind(day)
-    .bind(&scopes)
-    .bind(&targets)
-    .bind(&assets)
-    .execute(&mut *conn)
-    .await?;
-    let rows: Vec<(String, String, String, String)> = sqlx::query_as(
-        "select scope, target, asset, least(amount, 340282366920938463463374607431768211455)::numeric(39, 0)::text \
-         from limit_usage where day = $1 \
+         on conflict on constraint limit_usage_pkey do nothing";
+    statement::execute(conn, sql, (day, &scopes, &targets, &assets)).await?;
+    let sql = "select scope, target, asset, least(amount, 340282366920938463463374607431768211455)::numeric(39, \
+         0)::text from limit_usage where day = $1 \
            and (scope, target, asset) in (select * from unnest($2::text[], $3::text[], $4::text[])) \
-         order by scope, target, asset for update",
-    )
-    .bind(day)
-    .bind(scopes)
-    .bind(targets)
-    .bind(assets)
-    .fetch_all(conn)
-    .await?;
+         order by scope, target, asset for update";
+    let rows: Vec<(String, String, String, String)> =
+        statement::list(conn, sql, (day, scopes, targets, assets)).await?;
     let rows = rows.into_iter();
     rows.map(|(scope, target, asset, used)| Ok((key(&scope, target, asset)?, amount(&used)?))).collect()
 }
@@ -177,32 +143,28 @@ pub async fn set(
     amount: Option<Minor>,
     approval: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into order_limit (scope, target, asset, period, amount, approval) \
+    let sql = "insert into order_limit (scope, target, asset, period, amount, approval) \
          values ($1, $2, $3, $4, $5::numeric, $6) on conflict on constraint order_limit_pkey do update \
-         set amount = excluded.amount, approval = excluded.approval, set_at = clock_timestamp()",
-    )
-    .bind(key.scope.as_str())
-    .bind(&key.target)
-    .bind(&key.asset)
-    .bind(period.as_str())
-    .bind(amount.map(|amount| amount.to_string()))
-    .bind(approval)
-    .execute(conn)
-    .await?;
-    Ok(())
+         set amount = excluded.amount, approval = excluded.approval, set_at = clock_timestamp()";
+    let parameters = (
+        key.scope.as_str(),
+        &key.target,
+        &key.asset,
+        period.as_str(),
+        amount.map(|amount| amount.to_string()),
+        approval,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The limits in force, with what was accepted on the current UTC day by the database's clock.
 pub async fn list(conn: &mut PgConnection) -> Result<Vec<LimitRow>, StoreError> {
-    let rows = sqlx::query_as(
-        "select l.scope, l.target, l.asset, l.period, l.amount::text as amount, coalesce(u.amount, 0)::text as used, \
-                (select coalesce(sum(c.amount), 0)::text from open_change c \
+    let sql = "select l.scope, l.target, l.asset, l.period, l.amount::text as amount, coalesce(u.amount, 0)::text \
+                as used, (select coalesce(sum(c.amount), 0)::text from open_change c \
                  where (c.scope, c.target, c.asset) = (l.scope, l.target, l.asset)) as open, \
                 l.approval, l.set_at \
          from order_limit l left join limit_usage u \
            on (u.scope, u.target, u.asset) = (l.scope, l.target, l.asset) and u.day = (now() at time zone 'UTC')::date \
-         where l.amount is not null order by l.scope, l.target, l.asset, l.period",
-    );
-    Ok(rows.fetch_all(conn).await?)
+         where l.amount is not null order by l.scope, l.target, l.asset, l.period";
+    statement::list(conn, sql, ()).await
 }

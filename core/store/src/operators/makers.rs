@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::orders::resting_orders::{self, Placer};
+use crate::{StoreError, statement};
 
 /// A partner that places resting orders for a provider.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -35,60 +35,37 @@ pub async fn set(
     is_ended: bool,
     approval: &str,
 ) -> Result<(), StoreError> {
-    let is_kept: bool = sqlx::query_scalar(
-        "select exists (select from maker where partner_id = $1 and ended_at is null \
-                          and not $4 and (provider_id, lower(wallet)) = ($2, lower($3)))",
-    )
-    .bind(partner_id)
-    .bind(provider_id)
-    .bind(wallet)
-    .bind(is_ended)
-    .fetch_one(&mut *conn)
-    .await?;
+    let sql = "select exists (select from maker where partner_id = $1 and ended_at is null \
+                          and not $4 and (provider_id, lower(wallet)) = ($2, lower($3)))";
+    let is_kept: bool = statement::load_value(conn, sql, (partner_id, provider_id, wallet, is_ended)).await?;
     if !is_kept {
         // Waits for what is being placed for the earlier terms, or returned to them, so that it is cancelled, too.
-        let left: Option<String> = sqlx::query_scalar(
-            "select provider_id from maker where partner_id = $1 and ended_at is null for update",
-        )
-        .bind(partner_id)
-        .fetch_optional(&mut *conn)
-        .await?;
+        let sql = "select provider_id from maker where partner_id = $1 and ended_at is null for update";
+        let left: Option<String> = statement::find_value(conn, sql, (partner_id,)).await?;
         let providers: Vec<&str> = left.as_deref().into_iter().chain([provider_id]).collect();
         // Before the audit log is locked, as the writer does.
         resting_orders::cancel_open(conn, &providers).await?;
     }
-    sqlx::query(
-        "with wallet as (insert into provider_wallet (provider_id, address) values ($2, lower($3)) \
+    let sql = "with wallet as (insert into provider_wallet (provider_id, address) values ($2, lower($3)) \
                          on conflict on constraint provider_wallet_pkey do nothing) \
          insert into maker (partner_id, provider_id, wallet, approval, ended_at) \
          values ($1, $2, $3, $4, case when $5 then clock_timestamp() end) on conflict on constraint maker_pkey do update \
          set provider_id = excluded.provider_id, wallet = excluded.wallet, approval = excluded.approval, \
-             set_at = clock_timestamp(), ended_at = excluded.ended_at",
-    )
-    .bind(partner_id)
-    .bind(provider_id)
-    .bind(wallet)
-    .bind(approval)
-    .bind(is_ended)
-    .execute(conn)
-    .await?;
-    Ok(())
+             set_at = clock_timestamp(), ended_at = excluded.ended_at";
+    statement::execute(conn, sql, (partner_id, provider_id, wallet, approval, is_ended)).await
 }
 
 /// The provider that a partner is the maker of, unless the partner is disabled.
 pub async fn find(conn: &mut PgConnection, partner_id: &str) -> Result<Option<Maker>, StoreError> {
-    let found = sqlx::query_as(
-        "select m.partner_id, m.provider_id, m.wallet, m.approval, m.set_at \
+    let sql = "select m.partner_id, m.provider_id, m.wallet, m.approval, m.set_at \
          from maker m join partner p on p.id = m.partner_id and p.disabled_at is null \
-         where m.partner_id = $1 and m.ended_at is null",
-    );
-    Ok(found.bind(partner_id).fetch_optional(conn).await?)
+         where m.partner_id = $1 and m.ended_at is null";
+    statement::find(conn, sql, (partner_id,)).await
 }
 
 /// The partners that are makers.
 pub async fn list(conn: &mut PgConnection) -> Result<Vec<Maker>, StoreError> {
-    let rows = sqlx::query_as(
-        "select partner_id, provider_id, wallet, approval, set_at from maker where ended_at is null order by partner_id",
-    );
-    Ok(rows.fetch_all(conn).await?)
+    let sql = "select partner_id, provider_id, wallet, approval, set_at from maker \
+         where ended_at is null order by partner_id";
+    statement::list(conn, sql, ()).await
 }

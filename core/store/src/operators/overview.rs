@@ -3,8 +3,8 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::workers::set_aside::all;
+use crate::{StoreError, statement};
 
 /// Money of orders that have not ended, by settlement state and asset.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -19,13 +19,11 @@ pub struct InFlight {
 }
 
 pub async fn list_in_flight(conn: &mut PgConnection) -> Result<Vec<InFlight>, StoreError> {
-    let rows = sqlx::query_as(
-        "select state_name as state, terms #>> '{input,asset}' as asset, \
+    let sql = "select state_name as state, terms #>> '{input,asset}' as asset, \
                 (terms #>> '{input,exponent}')::int as exponent, count(*) as orders, \
                 sum((terms #>> '{input,amount}')::numeric)::text as amount, min(accepted_at) as oldest_at \
-         from execution where terminal_at is null group by 1, 2, 3 order by 1, 2",
-    );
-    Ok(rows.fetch_all(conn).await?)
+         from execution where terminal_at is null group by 1, 2, 3 order by 1, 2";
+    statement::list(conn, sql, ()).await
 }
 
 /// What waits for operators.
@@ -45,7 +43,7 @@ pub struct Waiting {
 }
 
 pub async fn load_waiting(conn: &mut PgConnection) -> Result<Waiting, StoreError> {
-    let row = sqlx::query_as(concat!(
+    let sql = concat!(
         "select (select count(*) from execution where terminal_at is null and state_name <> 'resting' \
                    and accepted_at < clock_timestamp() - interval '10 minutes') as stuck_orders, \
                 (select count(*) from bank_payment where alarm is not null and alarm_cleared_at is null) \
@@ -59,8 +57,8 @@ pub async fn load_waiting(conn: &mut PgConnection) -> Result<Waiting, StoreError
                 (select count(*) from (",
         all!(),
         ") items) as set_aside"
-    ));
-    Ok(row.fetch_one(conn).await?)
+    );
+    statement::load(conn, sql, ()).await
 }
 
 /// The sessions of the FIX gateway.
@@ -75,13 +73,11 @@ pub struct SessionCounts {
 }
 
 pub async fn load_session_counts(conn: &mut PgConnection) -> Result<SessionCounts, StoreError> {
-    let row = sqlx::query_as(
-        "select count(*) filter (where s.enabled) as enabled, count(*) filter (where not s.enabled) as disabled, \
-                count(*) filter (where l.expires_at > clock_timestamp()) as owned, \
+    let sql = "select count(*) filter (where s.enabled) as enabled, count(*) filter (where not s.enabled) as \
+                disabled, count(*) filter (where l.expires_at > clock_timestamp()) as owned, \
                 (select count(*) from fix_parked) as parked_orders \
-         from fix_session s left join lease l on l.name = 'fix:' || s.session_id",
-    );
-    Ok(row.fetch_one(conn).await?)
+         from fix_session s left join lease l on l.name = 'fix:' || s.session_id";
+    statement::load(conn, sql, ()).await
 }
 
 /// The queues of webhook endpoints.
@@ -98,15 +94,13 @@ pub struct WebhookCounts {
 }
 
 pub async fn load_webhook_counts(conn: &mut PgConnection) -> Result<WebhookCounts, StoreError> {
-    let row = sqlx::query_as(
-        "select count(*) filter (where is_active) as active, count(*) filter (where not is_active) as inactive, \
-                count(*) filter (where is_active and failing_since is not null) as failing, \
+    let sql = "select count(*) filter (where is_active) as active, count(*) filter (where not is_active) as \
+                inactive, count(*) filter (where is_active and failing_since is not null) as failing, \
                 (select count(*) from (select from webhook_queue limit 100000) q) as queued, \
                 (select min(created_at) from (select created_at from webhook_queue order by id limit 1) q) as oldest_at, \
                 (select c.position - d.position from feed_counter c, webhook_dispatcher d) as behind \
-         from webhook_endpoint",
-    );
-    Ok(row.fetch_one(conn).await?)
+         from webhook_endpoint";
+    statement::load(conn, sql, ()).await
 }
 
 /// The events of a stretch of the feed, by what they mean for throughput.
@@ -132,11 +126,9 @@ impl FeedCounts {
 
 /// Counts the events after `after` up to `until`.
 pub async fn count_events(conn: &mut PgConnection, after: i64, until: i64) -> Result<FeedCounts, StoreError> {
-    let row = sqlx::query_as(
-        "select count(*) as events, count(*) filter (where type = 'intent.accepted') as accepted, \
+    let sql = "select count(*) as events, count(*) filter (where type = 'intent.accepted') as accepted, \
                 count(*) filter (where type in ('payout.completed')) as completed, \
                 count(*) filter (where type like '%failed' or type in ('intent.expired', 'intent.cancelled')) as failed \
-         from event where position > $1 and position <= $2",
-    );
-    Ok(row.bind(after).bind(until).fetch_one(conn).await?)
+         from event where position > $1 and position <= $2";
+    statement::load(conn, sql, (after, until)).await
 }

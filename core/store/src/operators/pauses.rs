@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use dvp_domain::pause::{Pauses, Scope};
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, known, statement};
 
 /// The operator and the reason of a change.
 #[derive(Debug, Clone, Copy)]
@@ -40,33 +40,25 @@ pub struct Decisions {
 
 /// The present pauses, and which of the destinations are disabled, in one statement.
 pub async fn load_decisions(conn: &mut PgConnection, destinations: &[&str]) -> Result<Decisions, StoreError> {
-    let (scopes, targets, disabled, is_rail_out): (Vec<String>, Vec<String>, Vec<String>, bool) =
-        sqlx::query_as(
-            "select array(select scope from pause order by scope, target), \
+    let sql = "select array(select scope from pause order by scope, target), \
                 array(select target from pause order by scope, target), \
                 array(select id from destination where id = any($1) and disabled_at is not null), \
-                exists (select from bank_outage where seen_at > now() - interval '1 minute')",
-        )
-        .bind(destinations)
-        .fetch_one(conn)
-        .await?;
+                exists (select from bank_outage where seen_at > now() - interval '1 minute')";
+    let (scopes, targets, disabled, is_rail_out): (Vec<String>, Vec<String>, Vec<String>, bool) =
+        statement::load(conn, sql, (destinations,)).await?;
     let pauses = parse(scopes.into_iter().zip(targets))?.with_rail_out(is_rail_out);
     Ok(Decisions { pauses, disabled: disabled.into_iter().collect() })
 }
 
 /// The pauses of rows.
 fn parse(rows: impl Iterator<Item = (String, String)>) -> Result<Pauses, StoreError> {
-    let pauses = rows.map(|(scope, target)| {
-        let unknown = || StoreError::corrupt("pause", format_args!("scope {scope}"));
-        Ok((Scope::parse(&scope).ok_or_else(unknown)?, target))
-    });
+    let pauses = rows.map(|(scope, target)| Ok((known("pause", &scope, Scope::parse)?, target)));
     pauses.collect()
 }
 
 pub async fn list(conn: &mut PgConnection) -> Result<Vec<PauseRow>, StoreError> {
-    let rows =
-        sqlx::query_as("select scope, target, operator, reason, paused_at from pause order by paused_at");
-    Ok(rows.fetch_all(conn).await?)
+    let sql = "select scope, target, operator, reason, paused_at from pause order by paused_at";
+    statement::list(conn, sql, ()).await
 }
 
 /// Pauses within the caller's transaction. `false`: it was paused already.
@@ -76,16 +68,10 @@ pub async fn insert(
     target: &str,
     by: Decided<'_>,
 ) -> Result<bool, StoreError> {
-    let inserted = sqlx::query(
-        "insert into pause (scope, target, operator, reason) values ($1, $2, $3, $4) on conflict do nothing",
-    )
-    .bind(scope.as_str())
-    .bind(target)
-    .bind(by.operator)
-    .bind(by.reason)
-    .execute(&mut *conn)
-    .await?;
-    note(conn, "pause", scope, target, by, inserted.rows_affected()).await
+    let sql =
+        "insert into pause (scope, target, operator, reason) values ($1, $2, $3, $4) on conflict do nothing";
+    let inserted = statement::affected(conn, sql, (scope.as_str(), target, by.operator, by.reason)).await?;
+    note(conn, "pause", scope, target, by, inserted).await
 }
 
 /// Resumes within the caller's transaction. `false`: it was not paused.
@@ -116,15 +102,10 @@ async fn remove(
     paused_at: Option<DateTime<Utc>>,
     by: Decided<'_>,
 ) -> Result<bool, StoreError> {
-    let deleted = sqlx::query(
-        "delete from pause where scope = $1 and target = $2 and ($3::timestamptz is null or paused_at = $3)",
-    )
-    .bind(scope.as_str())
-    .bind(target)
-    .bind(paused_at)
-    .execute(&mut *conn)
-    .await?;
-    note(conn, "resume", scope, target, by, deleted.rows_affected()).await
+    let sql =
+        "delete from pause where scope = $1 and target = $2 and ($3::timestamptz is null or paused_at = $3)";
+    let deleted = statement::affected(conn, sql, (scope.as_str(), target, paused_at)).await?;
+    note(conn, "resume", scope, target, by, deleted).await
 }
 
 async fn note(
@@ -138,15 +119,8 @@ async fn note(
     if changed == 0 {
         return Ok(false);
     }
-    sqlx::query(
-        "insert into pause_change (action, scope, target, operator, reason) values ($1, $2, $3, $4, $5)",
-    )
-    .bind(action)
-    .bind(scope.as_str())
-    .bind(target)
-    .bind(by.operator)
-    .bind(by.reason)
-    .execute(conn)
-    .await?;
+    let sql =
+        "insert into pause_change (action, scope, target, operator, reason) values ($1, $2, $3, $4, $5)";
+    statement::execute(conn, sql, (action, scope.as_str(), target, by.operator, by.reason)).await?;
     Ok(true)
 }

@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// The most results of one kind.
 const EACH: i64 = 20;
@@ -22,8 +22,7 @@ pub struct Found {
 
 /// Finds a text: an id, a reference, a name.
 pub async fn find_text(conn: &mut PgConnection, text: &str) -> Result<Vec<Found>, StoreError> {
-    let rows = sqlx::query_as(
-        "select 'order' as kind, reference as id, 'reference, ' || state_name as detail, null as partner \
+    let sql = "select 'order' as kind, reference as id, 'reference, ' || state_name as detail, null as partner \
          from execution where reference = $1 \
          union all \
          (select 'order', i.reference, 'intent id of ' || p.name, p.name \
@@ -71,21 +70,15 @@ pub async fn find_text(conn: &mut PgConnection, text: &str) -> Result<Vec<Found>
          (select 'key', a.id, 'prefix of an API key of ' || p.name, p.name \
           from api_key a join partner p on p.id = a.partner_id where a.key_prefix = $1 limit $2) \
          union all \
-         (select 'endpoint', id, url, null from webhook_endpoint where id = $1)",
-    )
-    .bind(text)
-    .bind(EACH)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         (select 'endpoint', id, url, null from webhook_endpoint where id = $1)";
+    statement::list(conn, sql, (text, EACH)).await
 }
 
 /// Finds what is named at the bank beside payments: files, and recalls.
 pub async fn find_at_bank(conn: &mut PgConnection, text: &str) -> Result<Vec<Found>, StoreError> {
     // A file that is sent is named by the payment or recall in it.
     let subject = text.split('.').next().unwrap_or_default();
-    let rows = sqlx::query_as(
-        "select 'order' as kind, execution as id, 'recall of ' || end_to_end_id || ', ' || status as detail, \
+    let sql = "select 'order' as kind, execution as id, 'recall of ' || end_to_end_id || ', ' || status as detail, \
                 null as partner \
          from bank_recall where id = $1 \
          union all \
@@ -97,14 +90,8 @@ pub async fn find_at_bank(conn: &mut PgConnection, text: &str) -> Result<Vec<Fou
          union all \
          (select 'file', name, coalesce(message, 'file') || ' of the bank, ' \
                  || case when refusal is null then 'accepted' else 'refused: ' || refusal end, null \
-          from bank_file where name = $1 order by taken_at desc limit $2)",
-    )
-    .bind(text)
-    .bind(EACH)
-    .bind(subject)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+          from bank_file where name = $1 order by taken_at desc limit $2)";
+    statement::list(conn, sql, (text, EACH, subject)).await
 }
 
 /// The most failures, closed alarms or pieces of due work that are compared with the words.
@@ -113,13 +100,11 @@ const COMPARED: i64 = 200;
 /// Finds orders by words of a failure. Words that many failures have are found among the latest failures; where these
 /// are too few, an index of words finds others, whatever their age.
 async fn find_failures(conn: &mut PgConnection, words: &str) -> Result<Vec<Found>, StoreError> {
-    let latest = sqlx::query_as(
-        "select 'order' as kind, reference as id, 'failure: ' || execution_failure(state) as detail, null as partner \
-         from (select reference, state, failure_words from execution where exception is not null \
+    let sql = "select 'order' as kind, reference as id, 'failure: ' || execution_failure(state) as detail, null as \
+         partner from (select reference, state, failure_words from execution where exception is not null \
                order by accepted_at desc, reference desc limit $3) latest \
-         where failure_words @@ plainto_tsquery('simple', $1) limit $2",
-    );
-    let mut found: Vec<Found> = latest.bind(words).bind(EACH).bind(COMPARED).fetch_all(&mut *conn).await?;
+         where failure_words @@ plainto_tsquery('simple', $1) limit $2";
+    let mut found: Vec<Found> = statement::list(conn, sql, (words, EACH, COMPARED)).await?;
     let missing = EACH.saturating_sub(i64::try_from(found.len()).unwrap_or(EACH));
     if missing > 0 {
         let known: Vec<&str> = found.iter().map(|one| one.id.as_str()).collect();
@@ -141,9 +126,8 @@ async fn find_failures(conn: &mut PgConnection, words: &str) -> Result<Vec<Found
 /// work and closed alarms among the next and the latest.
 pub async fn find_words(conn: &mut PgConnection, words: &str) -> Result<Vec<Found>, StoreError> {
     let mut found = find_failures(conn, words).await?;
-    let rows: Vec<Found> = sqlx::query_as(
-        "(select 'order' as kind, reference as id, 'chain command ' || id || ': ' || trouble as detail, null as partner \
-          from chain_command \
+    let sql = "(select 'order' as kind, reference as id, 'chain command ' || id || ': ' || trouble as detail, null \
+          as partner from chain_command \
           where state = 'pending' and trouble is not null \
             and to_tsvector('simple', trouble) @@ plainto_tsquery('simple', $1) limit $2) \
          union all \
@@ -161,21 +145,16 @@ pub async fn find_words(conn: &mut PgConnection, words: &str) -> Result<Vec<Foun
           from (values ('lock'), ('expire'), ('offramp'), ('payout'), ('reversal')) k (kind) cross join lateral ( \
                 select reference, last_result from effect where kind = k.kind order by run_at limit $3) due \
           where last_result is not null \
-            and to_tsvector('simple', last_result) @@ plainto_tsquery('simple', $1) limit $2)",
-    )
-    .bind(words)
-    .bind(EACH)
-    .bind(COMPARED)
-    .fetch_all(conn)
-    .await?;
+            and to_tsvector('simple', last_result) @@ plainto_tsquery('simple', $1) limit $2)";
+    let rows: Vec<Found> = statement::list(conn, sql, (words, EACH, COMPARED)).await?;
     found.extend(rows);
     Ok(found)
 }
 
 /// Finds 32 bytes: an order's id on the chain, a transaction's hash, a receipt's content hash, a block's hash.
 pub async fn find_hash(conn: &mut PgConnection, hash: &[u8]) -> Result<Vec<Found>, StoreError> {
-    let rows = sqlx::query_as(
-        "select 'order' as kind, reference as id, 'id on the chain' as detail, null as partner from chain_command \
+    let sql = "select 'order' as kind, reference as id, 'id on the chain' as detail, null as partner from \
+         chain_command \
          where entity = $1 and reference in (select reference from execution where reference = chain_command.reference) \
          group by reference \
          union all \
@@ -189,20 +168,14 @@ pub async fn find_hash(conn: &mut PgConnection, hash: &[u8]) -> Result<Vec<Found
          union all \
          (select 'block', number::text, 'block of chain ' || chain_id \
                  || case when canonical then '' else ', reverted' end, null \
-          from chain_block where chain_id in (select chain_id from chain_cursor) and hash = $1)",
-    )
-    .bind(hash)
-    .bind(EACH)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+          from chain_block where chain_id in (select chain_id from chain_cursor) and hash = $1)";
+    statement::list(conn, sql, (hash, EACH)).await
 }
 
 /// Finds 20 bytes: the latest orders of a wallet, an account of the relayer, a contract of the service.
 pub async fn find_address(conn: &mut PgConnection, address: &[u8]) -> Result<Vec<Found>, StoreError> {
     let text = format!("0x{}", hex::encode(address));
-    let rows = sqlx::query_as(
-        "(select 'order' as kind, u.reference as id, 'paid by the wallet, permit nonce ' || u.nonce as detail, \
+    let sql = "(select 'order' as kind, u.reference as id, 'paid by the wallet, permit nonce ' || u.nonce as detail, \
                  null as partner \
           from permit_use u where u.chain_id in (select chain_id from chain_cursor) and u.owner = $1 \
           order by u.nonce desc limit $2) \
@@ -211,12 +184,6 @@ pub async fn find_address(conn: &mut PgConnection, address: &[u8]) -> Result<Vec
          union all \
          (select 'contract', $1, 'contract on chain ' || chain_id, null from reconciliation_count where contract = $3) \
          union all \
-         (select 'contract', $1, 'token ' || asset || ' on chain ' || chain_id, null from chain_token where address = $1)",
-    )
-    .bind(text)
-    .bind(EACH)
-    .bind(address)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         (select 'contract', $1, 'token ' || asset || ' on chain ' || chain_id, null from chain_token where address = $1)";
+    statement::list(conn, sql, (text, EACH, address)).await
 }

@@ -8,7 +8,7 @@ use dvp_domain::quote::FirmTerms;
 use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, known, statement};
 
 /// An accepted order that was let go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,18 +45,10 @@ pub async fn insert(
     let partners: Vec<&str> = new.iter().map(|one| one.partner_id.as_str()).collect();
     let wallets: Vec<Option<&str>> = new.iter().map(|one| one.wallet.as_deref()).collect();
     let kinds: Vec<&str> = new.iter().map(|one| one.how.as_str()).collect();
-    sqlx::query(
-        "insert into abandonment (reference, partner_id, wallet, kind, at) \
+    let sql = "insert into abandonment (reference, partner_id, wallet, kind, at) \
          select r, p, w, k, $5 from unnest($1::text[], $2::text[], $3::text[], $4::text[]) as new (r, p, w, k) \
-         on conflict on constraint abandonment_pkey do nothing",
-    )
-    .bind(references)
-    .bind(&partners)
-    .bind(&wallets)
-    .bind(kinds)
-    .bind(now.to_utc())
-    .execute(&mut *conn)
-    .await?;
+         on conflict on constraint abandonment_pkey do nothing";
+    statement::execute(conn, sql, (references, &partners, &wallets, kinds, now.to_utc())).await?;
     cool_wallets(conn, &wallets, rules, now).await?;
     cool_partners(conn, &partners, rules, now).await
 }
@@ -68,8 +60,7 @@ async fn cool_wallets(
     rules: &CoolDownRules,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into cool_down (scope, subject, since, until) \
+    let sql = "insert into cool_down (scope, subject, since, until) \
          select 'wallet', w, $2, many.at + make_interval(secs => $3) \
          from (select distinct w from unnest($1::text[]) as u (w) where w is not null) of \
          cross join lateral (select at from abandonment where wallet = of.w and at > $4 \
@@ -77,16 +68,15 @@ async fn cool_wallets(
          order by w \
          on conflict on constraint cool_down_pkey do update \
          set until = greatest(cool_down.until, excluded.until), \
-             since = case when cool_down.until > excluded.since then cool_down.since else excluded.since end",
-    )
-    .bind(wallets)
-    .bind(now.to_utc())
-    .bind(f64::from(rules.window_secs))
-    .bind(rules.since(now).to_utc())
-    .bind(i64::from(rules.orders_of_wallet).saturating_sub(1))
-    .execute(conn)
-    .await?;
-    Ok(())
+             since = case when cool_down.until > excluded.since then cool_down.since else excluded.since end";
+    let parameters = (
+        wallets,
+        now.to_utc(),
+        f64::from(rules.window_secs),
+        rules.since(now).to_utc(),
+        i64::from(rules.orders_of_wallet).saturating_sub(1),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// A partner cools down when its orders that were let go are too many, and too large a part of those that were accepted.
@@ -97,8 +87,7 @@ async fn cool_partners(
     rules: &CoolDownRules,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into cool_down (scope, subject, since, until) \
+    let sql = "insert into cool_down (scope, subject, since, until) \
          select 'partner', p, $2, many.at + make_interval(secs => $3) \
          from (select distinct p from unnest($1::text[]) as u (p)) of \
          cross join lateral (select count(*) as n from (select from abandonment \
@@ -111,17 +100,16 @@ async fn cool_partners(
          order by p \
          on conflict on constraint cool_down_pkey do update \
          set until = greatest(cool_down.until, excluded.until), \
-             since = case when cool_down.until > excluded.since then cool_down.since else excluded.since end",
-    )
-    .bind(partners)
-    .bind(now.to_utc())
-    .bind(f64::from(rules.window_secs))
-    .bind(rules.since(now).to_utc())
-    .bind(i64::from(rules.orders_of_partner))
-    .bind(i64::from(rules.orders_share_bps).max(1))
-    .execute(conn)
-    .await?;
-    Ok(())
+             since = case when cool_down.until > excluded.since then cool_down.since else excluded.since end";
+    let parameters = (
+        partners,
+        now.to_utc(),
+        f64::from(rules.window_secs),
+        rules.since(now).to_utc(),
+        i64::from(rules.orders_of_partner),
+        i64::from(rules.orders_share_bps).max(1),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The time until which a partner may not hold more of a provider's asset by a firm quote, because its unused ones have held
@@ -134,8 +122,7 @@ pub async fn refuse_quote(
     rules: &CoolDownRules,
     now: Timestamp,
 ) -> Result<Option<Timestamp>, StoreError> {
-    let until: Option<DateTime<Utc>> = sqlx::query_scalar(
-        "with later as ( \
+    let sql = "with later as ( \
              select lapsed_in, sum(held) over (order by lapsed_in desc) as held from unused_hold \
              where partner_id = $1 and provider_id = $2 and asset = $3 and lapsed_in > $4), \
          many as ( \
@@ -146,20 +133,20 @@ pub async fn refuse_quote(
          on conflict on constraint cool_down_pkey do update \
          set until = excluded.until, \
              since = case when cool_down.until > excluded.since then cool_down.since else excluded.since end \
-         returning until",
-    )
-    .bind(partner_id)
-    .bind(provider)
-    .bind(&terms.output_asset)
-    .bind(rules.since(now).to_utc())
-    .bind(f64::from(rules.window_secs))
-    .bind(share(&terms.slices, provider).to_string())
-    .bind(seconds(terms, now))
-    .bind(balance.to_string())
-    .bind(i64::from(rules.quotes_share_bps))
-    .bind(now.to_utc())
-    .fetch_optional(conn)
-    .await?;
+         returning until";
+    let parameters = (
+        partner_id,
+        provider,
+        &terms.output_asset,
+        rules.since(now).to_utc(),
+        f64::from(rules.window_secs),
+        share(&terms.slices, provider).to_string(),
+        seconds(terms, now),
+        balance.to_string(),
+        i64::from(rules.quotes_share_bps),
+        now.to_utc(),
+    );
+    let until: Option<DateTime<Utc>> = statement::find_value(conn, sql, parameters).await?;
     Ok(until.map(Timestamp::from))
 }
 
@@ -171,27 +158,19 @@ pub(super) fn seconds(terms: &FirmTerms, now: Timestamp) -> String {
 
 /// Who cools down now, those that end last first, at most `limit`.
 pub async fn list_cooling(conn: &mut PgConnection, limit: i64) -> Result<Vec<CoolDownRow>, StoreError> {
-    let rows = sqlx::query_as(
-        "select c.scope, c.subject, c.provider_id, c.asset, c.since, c.until, a.orders from cool_down c \
+    let sql = "select c.scope, c.subject, c.provider_id, c.asset, c.since, c.until, a.orders from cool_down c \
          cross join lateral (select count(*) as orders from abandonment a \
                              where c.scope = 'wallet' and a.wallet = c.subject \
                                 or c.scope = 'partner' and a.partner_id = c.subject) a \
-         where c.until > now() order by c.until desc limit $1",
-    )
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         where c.until > now() order by c.until desc limit $1";
+    statement::list(conn, sql, (limit,)).await
 }
 
 /// How many cool down now, by scope.
 pub async fn count_cooling(conn: &mut PgConnection) -> Result<Vec<(CoolDownScope, i64)>, StoreError> {
-    let rows: Vec<(String, i64)> =
-        sqlx::query_as("select scope, count(*) from cool_down where until > now() group by scope")
-            .fetch_all(conn)
-            .await?;
-    let unknown = |scope: &str| StoreError::corrupt("cool_down", format_args!("scope {scope}"));
+    let sql = "select scope, count(*) from cool_down where until > now() group by scope";
+    let rows: Vec<(String, i64)> = statement::list(conn, sql, ()).await?;
     rows.into_iter()
-        .map(|(scope, count)| Ok((CoolDownScope::parse(&scope).ok_or_else(|| unknown(&scope))?, count)))
+        .map(|(scope, count)| Ok((known("cool_down", &scope, CoolDownScope::parse)?, count)))
         .collect()
 }

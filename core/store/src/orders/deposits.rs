@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 
 use super::executions::bytes32;
 use super::intents::{self, Tenant};
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// An order that begins to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,22 +53,20 @@ pub struct FullDeposit {
 
 pub async fn insert(conn: &mut PgConnection, new: &[NewDepositWait]) -> Result<(), StoreError> {
     let (partners, modes) = intents::tenants(new.iter().map(|one| &one.tenant));
-    sqlx::query(
-        "insert into deposit_wait (reference, partner_id, livemode, chain_id, entity, depositor, least) \
+    let sql = "insert into deposit_wait (reference, partner_id, livemode, chain_id, entity, depositor, least) \
          select r, p, m, c, e, d, l::numeric \
          from unnest($1::text[], $2::text[], $3::bool[], $4::int8[], $5::bytea[], $6::text[], $7::text[]) \
-              as new (r, p, m, c, e, d, l)",
-    )
-    .bind(new.iter().map(|one| one.reference.as_str()).collect::<Vec<_>>())
-    .bind(partners)
-    .bind(modes)
-    .bind(new.iter().map(|one| one.chain_id).collect::<Vec<_>>())
-    .bind(new.iter().map(|one| one.entity.as_slice()).collect::<Vec<_>>())
-    .bind(new.iter().map(|one| one.depositor.as_str()).collect::<Vec<_>>())
-    .bind(new.iter().map(|one| one.least.to_string()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+              as new (r, p, m, c, e, d, l)";
+    let parameters = (
+        new.iter().map(|one| one.reference.as_str()).collect::<Vec<_>>(),
+        partners,
+        modes,
+        new.iter().map(|one| one.chain_id).collect::<Vec<_>>(),
+        new.iter().map(|one| one.entity.as_slice()).collect::<Vec<_>>(),
+        new.iter().map(|one| one.depositor.as_str()).collect::<Vec<_>>(),
+        new.iter().map(|one| one.least.to_string()).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The last order of a page, if there may be more, and those of the page whose deposit may be enough.
@@ -76,8 +74,7 @@ pub type Page = (Option<String>, Vec<FullDeposit>);
 
 /// A page of `limit` waiting orders by their references.
 pub async fn list(conn: &mut PgConnection, after: &str, limit: i64) -> Result<Page, StoreError> {
-    let rows: Vec<(String, Option<String>)> = sqlx::query_as(
-        "select w.reference, case when w.not_before <= now() and log.total >= w.least \
+    let sql = "select w.reference, case when w.not_before <= now() and log.total >= w.least \
                                    and log.total is distinct from w.tried then log.total::text end \
          from (select * from deposit_wait where reference > $1 order by reference limit $2) w \
          left join chain_cursor cursor on cursor.chain_id = w.chain_id \
@@ -86,12 +83,8 @@ pub async fn list(conn: &mut PgConnection, after: &str, limit: i64) -> Result<Pa
              where log.entity = w.entity and log.chain_id + 0 = w.chain_id and log.canonical \
                and log.deposit ->> 'depositor' = w.depositor and log.block_number <= cursor.facts_number \
              order by log.block_number desc, log.log_index desc limit 1) log on true \
-         order by w.reference",
-    )
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+         order by w.reference";
+    let rows: Vec<(String, Option<String>)> = statement::list(conn, sql, (after, limit)).await?;
     let is_full = i64::try_from(rows.len()).is_ok_and(|rows| rows >= limit);
     let last = rows.last().filter(|_| is_full).map(|(reference, _)| reference.clone());
     let enough = rows.into_iter().filter_map(|(reference, total)| Some((reference, total?)));
@@ -101,40 +94,26 @@ pub async fn list(conn: &mut PgConnection, after: &str, limit: i64) -> Result<Pa
 
 /// What is deposited for an order.
 pub async fn find_total(conn: &mut PgConnection, terms: &Terms, chain_id: i64) -> Result<Minor, StoreError> {
-    let total: Option<String> = sqlx::query_scalar(
-        "select log.deposit ->> 'total' from chain_log log join chain_cursor cursor on cursor.chain_id = log.chain_id + 0 \
-         where log.entity = $1 and log.chain_id + 0 = $2 and log.canonical \
+    let sql = "select log.deposit ->> 'total' from chain_log log join chain_cursor cursor on cursor.chain_id = \
+         log.chain_id + 0 where log.entity = $1 and log.chain_id + 0 = $2 and log.canonical \
            and log.deposit ->> 'depositor' = $3 and log.block_number <= cursor.facts_number \
-         order by log.block_number desc, log.log_index desc limit 1",
-    )
-    .bind(bytes32(&terms.entity)?)
-    .bind(chain_id)
-    .bind(terms.request.user.to_ascii_lowercase())
-    .fetch_optional(conn)
-    .await?;
+         order by log.block_number desc, log.log_index desc limit 1";
+    let parameters = (bytes32(&terms.entity)?, chain_id, terms.request.user.to_ascii_lowercase());
+    let total: Option<String> = statement::find_value(conn, sql, parameters).await?;
     total.map_or(Ok(Minor::ZERO), |total| minor(&total))
 }
 
 /// The order's deposit was not enough: only another one is looked at.
 pub async fn mark_tried(conn: &mut PgConnection, tried: &FullDeposit) -> Result<(), StoreError> {
-    sqlx::query("update deposit_wait set tried = $2::numeric where reference = $1")
-        .bind(&tried.reference)
-        .bind(tried.total.to_string())
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update deposit_wait set tried = $2::numeric where reference = $1";
+    statement::execute(conn, sql, (&tried.reference, tried.total.to_string())).await
 }
 
 /// The order is looked at again after this time.
 pub async fn put_off(conn: &mut PgConnection, reference: &str, by: Duration) -> Result<(), StoreError> {
-    sqlx::query(
-        "update deposit_wait set not_before = clock_timestamp() + make_interval(secs => $2) where reference = $1",
-    )
-    .bind(reference)
-    .bind(by.as_secs_f64())
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "update deposit_wait set not_before = clock_timestamp() + make_interval(secs => $2) \
+         where reference = $1";
+    statement::execute(conn, sql, (reference, by.as_secs_f64())).await
 }
 
 fn minor(text: &str) -> Result<Minor, StoreError> {

@@ -4,45 +4,24 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
+use dvp_domain::names::names;
 use dvp_domain::settlement::{LegDone, RailAnswer, Remedy};
 use dvp_domain::text::{TEXT_MAX, clean};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::orders::rail_calls::{Columns, RailCall, record};
+use crate::{StoreError, known, statement};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EffectKind {
-    Lock,
-    Offramp,
-    Payout,
-    /// A returned payment, or its resolution, or that of an unused conversion: applied once the settlement has ended.
-    Reversal,
-    /// The time at which a payout on another chain without a final answer is settled.
-    Timelock,
-}
-
-impl EffectKind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Lock => "lock",
-            Self::Offramp => "offramp",
-            Self::Payout => "payout",
-            Self::Reversal => "reversal",
-            Self::Timelock => "timelock",
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, StoreError> {
-        match text {
-            "lock" => Ok(Self::Lock),
-            "offramp" => Ok(Self::Offramp),
-            "payout" => Ok(Self::Payout),
-            "reversal" => Ok(Self::Reversal),
-            "timelock" => Ok(Self::Timelock),
-            other => Err(StoreError::corrupt("effect", format_args!("kind {other}"))),
-        }
+names! {
+    pub enum EffectKind {
+        Lock = "lock",
+        Offramp = "offramp",
+        Payout = "payout",
+        /// A returned payment, or its resolution, or that of an unused conversion: applied once the settlement has ended.
+        Reversal = "reversal",
+        /// The time at which a payout on another chain without a final answer is settled.
+        Timelock = "timelock",
     }
 }
 
@@ -157,7 +136,7 @@ impl Claimed {
         Ok(Self {
             id,
             reference,
-            kind: EffectKind::parse(kind)?,
+            kind: known("effect", kind, EffectKind::parse)?,
             called_before: false,
             in_flight: false,
             attempts: 1,
@@ -222,9 +201,8 @@ pub async fn claim(
     rooms: Rooms,
 ) -> Result<Vec<Claimed>, StoreError> {
     type Row = (i64, String, String, bool, bool, i32, i32, i64, DateTime<Utc>, Option<String>);
-    let rows: Vec<Row> = sqlx::query_as(
-        "with own as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
-                    from effect \
+    let sql = "with own as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as \
+                    fresh from effect \
                     where kind in ('lock', 'reversal', 'timelock') and run_at <= now() and (lease_until is null or lease_until < now()) \
                     order by run_at limit $1 for update skip locked), \
               offramp as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
@@ -241,15 +219,10 @@ pub async fn claim(
                 called_at = case when due.called then e.called_at else now() end \
          from due where e.id = due.id \
          returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.unwritten, e.fence, \
-                   coalesce(e.called_at, now()), e.verdict::text",
-    )
-    .bind(rooms.own)
-    .bind(lease_secs)
-    .bind(in_flight_secs)
-    .bind(rooms.offramp)
-    .bind(rooms.payout)
-    .fetch_all(conn)
-    .await?;
+                   coalesce(e.called_at, now()), e.verdict::text";
+    let rows: Vec<Row> =
+        statement::list(conn, sql, (rooms.own, lease_secs, in_flight_secs, rooms.offramp, rooms.payout))
+            .await?;
     rows.into_iter()
         .map(|(id, reference, kind, called_before, fresh, attempts, unwritten, fence, called_at, said)| {
             // An unreadable row must not prevent the execution of the others.
@@ -260,7 +233,7 @@ pub async fn claim(
             Ok(Claimed {
                 id,
                 reference,
-                kind: EffectKind::parse(&kind)?,
+                kind: known("effect", &kind, EffectKind::parse)?,
                 called_before,
                 in_flight: called_before && fresh,
                 attempts,
@@ -280,14 +253,8 @@ pub async fn mark_called(
     id: i64,
     fence: i64,
 ) -> Result<Option<DateTime<Utc>>, StoreError> {
-    let marked: Option<(DateTime<Utc>,)> = sqlx::query_as(
-        "update effect set called_at = now() where id = $1 and fence = $2 returning called_at",
-    )
-    .bind(id)
-    .bind(fence)
-    .fetch_optional(conn)
-    .await?;
-    Ok(marked.map(|row| row.0))
+    let sql = "update effect set called_at = now() where id = $1 and fence = $2 returning called_at";
+    statement::find_value(conn, sql, (id, fence)).await
 }
 
 /// Inserts a verdict as due work where none is due, and wakes the workers. `false`: work of the kind is due already.
@@ -297,24 +264,17 @@ pub async fn insert_verdict(
     kind: EffectKind,
     verdict: &serde_json::Value,
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "insert into effect (reference, kind, run_at, called, verdict) values ($1, $2, now(), true, $3) \
-         on conflict on constraint effect_reference_kind_key do nothing",
-    )
-    .bind(reference)
-    .bind(kind.as_str())
-    .bind(verdict)
-    .execute(&mut *conn)
-    .await?;
+    let sql = "insert into effect (reference, kind, run_at, called, verdict) values ($1, $2, now(), true, $3) \
+         on conflict on constraint effect_reference_kind_key do nothing";
+    let done = statement::affected(conn, sql, (reference, kind.as_str(), verdict)).await?;
     notify_workers(conn).await?;
-    Ok(done.rows_affected() > 0)
+    Ok(done > 0)
 }
 
 /// Makes the timelock due of each failed order whose payment the bank has made, on which operators have not decided in
 /// time, and whose funds can still be released. Returns their number.
 pub async fn insert_timelocks(conn: &mut PgConnection) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "insert into effect (reference, kind, run_at, called) \
+    let sql = "insert into effect (reference, kind, run_at, called) \
          select e.reference, 'timelock', now(), false \
          from bank_payment b join execution e on e.reference = b.execution \
          where b.contradicting is not null and b.closed_at is null \
@@ -322,11 +282,8 @@ pub async fn insert_timelocks(conn: &mut PgConnection) -> Result<u64, StoreError
            and e.state_name = 'payout_failed' and e.held_until > extract(epoch from now()) * 1000 \
            and e.state #>> '{lock,filled}' = 'true' \
            and (e.state #>> '{lock,deadlines,settle_at}')::int8 <= extract(epoch from now()) * 1000 \
-         on conflict on constraint effect_reference_kind_key do nothing",
-    )
-    .execute(&mut *conn)
-    .await?
-    .rows_affected();
+         on conflict on constraint effect_reference_kind_key do nothing";
+    let done = statement::affected(conn, sql, ()).await?;
     if done > 0 {
         notify_workers(conn).await?;
     }
@@ -336,15 +293,10 @@ pub async fn insert_timelocks(conn: &mut PgConnection) -> Result<u64, StoreError
 /// Takes the claim of a decision about a payout, or its return, away, so that it is compared with what the caller's transaction writes. Waits
 /// for a step of the decision that is being written.
 pub async fn retract_decision(conn: &mut PgConnection, reference: &str) -> Result<(), StoreError> {
-    sqlx::query(
-        "update effect set fence = fence + 1, lease_until = null, run_at = least(run_at, now()) \
+    let sql = "update effect set fence = fence + 1, lease_until = null, run_at = least(run_at, now()) \
          where reference = $1 and kind in ('payout', 'reversal') \
-           and verdict ->> 'verdict' is distinct from 'payment_returned' and verdict is not null",
-    )
-    .bind(reference)
-    .execute(conn)
-    .await?;
-    Ok(())
+           and verdict ->> 'verdict' is distinct from 'payment_returned' and verdict is not null";
+    statement::execute(conn, sql, (reference,)).await
 }
 
 /// Whether a worker has found since a time, by the database's clock, that an order does not begin, for this reason.
@@ -354,38 +306,32 @@ pub async fn waits_since(
     why: &str,
     since: DateTime<Utc>,
 ) -> Result<bool, StoreError> {
-    let waits = sqlx::query_scalar(
-        "select exists (select from effect where reference = $1 and kind = 'lock' \
-                               and last_result = $2 and called_at > $3 and lease_until is null)",
-    );
-    Ok(waits.bind(reference).bind(why).bind(since).fetch_one(conn).await?)
+    let sql = "select exists (select from effect where reference = $1 and kind = 'lock' \
+                               and last_result = $2 and called_at > $3 and lease_until is null)";
+    statement::load_value(conn, sql, (reference, why, since)).await
 }
 
 /// Whether a claim still holds.
 pub async fn is_claimed(conn: &mut PgConnection, id: i64, fence: i64) -> Result<bool, StoreError> {
-    let (is_claimed,): (bool,) =
-        sqlx::query_as("select exists (select from effect where id = $1 and fence = $2)")
-            .bind(id)
-            .bind(fence)
-            .fetch_one(conn)
-            .await?;
+    let sql = "select exists (select from effect where id = $1 and fence = $2)";
+    let is_claimed: bool = statement::load_value(conn, sql, (id, fence)).await?;
     Ok(is_claimed)
 }
 
 /// The ids of claims that stand as they were inserted. A fail-over may lose the transaction of a claim and the ids that
 /// its sequence had given out, and other work, or the same work of another step, gets the id and the same first fence.
 pub async fn list_standing(conn: &mut PgConnection, claims: &[&Claimed]) -> Result<Vec<i64>, StoreError> {
-    let standing = sqlx::query_scalar(
-        "select e.id from unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::timestamptz[]) \
+    let sql = "select e.id from unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::timestamptz[]) \
                           as c (id, fence, reference, kind, called_at) \
-         join effect e on (e.id, e.fence, e.reference, e.kind, e.called_at) = (c.id, c.fence, c.reference, c.kind, c.called_at)",
-    )
-    .bind(claims.iter().map(|claim| claim.id).collect::<Vec<_>>())
-    .bind(claims.iter().map(|claim| claim.fence).collect::<Vec<_>>())
-    .bind(claims.iter().map(|claim| claim.reference.as_str()).collect::<Vec<_>>())
-    .bind(claims.iter().map(|claim| claim.kind.as_str()).collect::<Vec<_>>())
-    .bind(claims.iter().map(|claim| claim.called_at).collect::<Vec<_>>());
-    Ok(standing.fetch_all(conn).await?)
+         join effect e on (e.id, e.fence, e.reference, e.kind, e.called_at) = (c.id, c.fence, c.reference, c.kind, c.called_at)";
+    let parameters = (
+        claims.iter().map(|claim| claim.id).collect::<Vec<_>>(),
+        claims.iter().map(|claim| claim.fence).collect::<Vec<_>>(),
+        claims.iter().map(|claim| claim.reference.as_str()).collect::<Vec<_>>(),
+        claims.iter().map(|claim| claim.kind.as_str()).collect::<Vec<_>>(),
+        claims.iter().map(|claim| claim.called_at).collect::<Vec<_>>(),
+    );
+    statement::list_values(conn, sql, parameters).await
 }
 
 /// Ends claims whose fence is unchanged, with one statement for those that are done and one for the others. The calls
@@ -397,16 +343,16 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
     let ids = |ended: &[&EndedEffect]| ended.iter().map(|one| one.id).collect::<Vec<_>>();
     let fences = |ended: &[&EndedEffect]| ended.iter().map(|one| one.fence).collect::<Vec<_>>();
     if !done.is_empty() {
-        let statement = concat!(
+        let sql = concat!(
             "with ended as (delete from effect e using unnest($10::int8[], $11::int8[]) as u (id, fence) \
                             where e.id = u.id and e.fence = u.fence) ",
             record!()
         );
         let calls = Columns::of(done.iter().flat_map(|one| &one.calls));
-        calls.bind(sqlx::query(statement)).bind(ids(&done)).bind(fences(&done)).execute(&mut *conn).await?;
+        calls.bind(sqlx::query(sql)).bind(ids(&done)).bind(fences(&done)).execute(&mut *conn).await?;
     }
     if !again.is_empty() {
-        let statement = concat!(
+        let sql = concat!(
             "with ended as ( \
                  update effect e set run_at = case when e.woken then least(u.at, now()) else u.at end, woken = false, \
                         called = u.called, last_result = u.last_result, lease_until = null, unwritten = 0, \
@@ -427,7 +373,7 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
         }
         let calls = Columns::of(again.iter().flat_map(|one| &one.calls));
         calls
-            .bind(sqlx::query(statement))
+            .bind(sqlx::query(sql))
             .bind(ids(&again))
             .bind(fences(&again))
             .bind(at)
@@ -447,33 +393,21 @@ pub async fn put_off(
     wait: Duration,
     why: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "update effect set run_at = now() + make_interval(secs => $3), lease_until = null, \
+    let sql = "update effect set run_at = now() + make_interval(secs => $3), lease_until = null, \
                 unwritten = unwritten + 1, failing_since = coalesce(failing_since, now()), last_result = $4 \
-         where id = $1 and fence = $2",
-    )
-    .bind(id)
-    .bind(fence)
-    .bind(wait.as_secs_f64())
-    .bind(clean(why, TEXT_MAX))
-    .execute(conn)
-    .await?;
-    Ok(())
+         where id = $1 and fence = $2";
+    statement::execute(conn, sql, (id, fence, wait.as_secs_f64(), clean(why, TEXT_MAX))).await
 }
 
 /// Deletes the timers of settlements that left the accepted state.
 pub async fn delete_timers(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
-    sqlx::query("delete from effect where reference = any($1::text[]) and kind = 'lock'")
-        .bind(references)
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "delete from effect where reference = any($1::text[]) and kind = 'lock'";
+    statement::execute(conn, sql, (references,)).await
 }
 
 /// Wakes the workers of all processes at the commit.
 pub async fn notify_workers(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query("select pg_notify('dvp_work', '')").execute(conn).await?;
-    Ok(())
+    statement::execute(conn, "select pg_notify('dvp_work', '')", ()).await
 }
 
 /// Moves the timers of resting orders that were filled.
@@ -483,30 +417,22 @@ pub async fn bring_forward(
 ) -> Result<(), StoreError> {
     let (references, at): (Vec<&str>, Vec<DateTime<Utc>>) =
         timers.iter().map(|(reference, at)| (reference.as_str(), *at)).unzip();
-    sqlx::query(
-        "update effect e set run_at = t.at from unnest($1::text[], $2::timestamptz[]) as t (reference, at) \
-         where e.reference = t.reference and e.kind = 'lock'",
-    )
-    .bind(references)
-    .bind(at)
-    .execute(&mut *conn)
-    .await?;
+    let sql = "update effect e set run_at = t.at from unnest($1::text[], $2::timestamptz[]) as t (reference, at) \
+         where e.reference = t.reference and e.kind = 'lock'";
+    statement::execute(conn, sql, (references, at)).await?;
     notify_workers(conn).await
 }
 
 /// Releases the claims of a process that has ended: for a private database, whose only user has just started.
 pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query("update effect set lease_until = null where lease_until is not null").execute(conn).await?;
-    Ok(())
+    statement::execute(conn, "update effect set lease_until = null where lease_until is not null", ()).await
 }
 
 /// When the next work falls due.
 pub async fn find_next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
-    let next = sqlx::query_scalar(
-        "select next.run_at from unnest('{lock,offramp,payout,reversal}'::text[]) as k (kind) \
+    let sql = "select next.run_at from unnest('{lock,offramp,payout,reversal}'::text[]) as k (kind) \
          cross join lateral (select e.run_at from effect e where e.kind = k.kind and e.run_at > now() \
                              order by e.run_at limit 1) next \
-         order by next.run_at limit 1",
-    );
-    Ok(next.fetch_optional(conn).await?)
+         order by next.run_at limit 1";
+    statement::find_value(conn, sql, ()).await
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, Row as _};
 
-use crate::StoreError;
 use crate::orders::intents::Tenant;
+use crate::{StoreError, known, statement};
 
 /// An event to append, with its document: a JSON value or its text.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub struct EventFilter {
 }
 
 pub(crate) fn kind(text: &str) -> Result<EventType, StoreError> {
-    EventType::parse(text).ok_or_else(|| StoreError::corrupt("event", format_args!("type {text}")))
+    known("event", text, EventType::parse)
 }
 
 pub(crate) fn read_kind(row: &PgRow) -> sqlx::Result<EventType> {
@@ -108,17 +108,17 @@ pub async fn list_for_tenant(
     tenant: &Tenant,
     filter: &EventFilter,
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    let rows = sqlx::query_as(page_query(filter))
-        .bind(&tenant.partner_id)
-        .bind(tenant.livemode)
-        .bind(filter.after)
-        .bind(RETENTION_DAYS)
-        .bind(filter.kind.map(EventType::as_str))
-        .bind(filter.intent_id.as_deref())
-        .bind(filter.limit)
-        .fetch_all(conn)
-        .await?;
-    Ok(rows)
+    let sql = page_query(filter);
+    let parameters = (
+        &tenant.partner_id,
+        tenant.livemode,
+        filter.after,
+        RETENTION_DAYS,
+        filter.kind.map(EventType::as_str),
+        filter.intent_id.as_deref(),
+        filter.limit,
+    );
+    statement::list(conn, sql, parameters).await
 }
 
 /// A tenant's event by its id, unless it has left the feed.
@@ -127,17 +127,9 @@ pub async fn find_for_tenant(
     tenant: &Tenant,
     event_id: &str,
 ) -> Result<Option<StoredEvent>, StoreError> {
-    let event = sqlx::query_as(
-        "select * from event where event_id = $1 and partner_id = $2 and livemode = $3 \
-           and observed_at > now() - make_interval(days => $4)",
-    )
-    .bind(event_id)
-    .bind(&tenant.partner_id)
-    .bind(tenant.livemode)
-    .bind(RETENTION_DAYS)
-    .fetch_optional(conn)
-    .await?;
-    Ok(event)
+    let sql = "select * from event where event_id = $1 and partner_id = $2 and livemode = $3 \
+           and observed_at > now() - make_interval(days => $4)";
+    statement::find(conn, sql, (event_id, &tenant.partner_id, tenant.livemode, RETENTION_DAYS)).await
 }
 
 /// A page of the feed's events of one partner's executions in one environment, for the service's own readers.
@@ -148,16 +140,9 @@ pub async fn list_after(
     after: i64,
     limit: i64,
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    let rows = sqlx::query_as(
-        "select * from event where partner_id = $1 and livemode = $2 and position > $3 order by position limit $4",
-    )
-    .bind(partner_id)
-    .bind(livemode)
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+    let sql = "select * from event where partner_id = $1 and livemode = $2 and position > $3 \
+         order by position limit $4";
+    statement::list(conn, sql, (partner_id, livemode, after, limit)).await
 }
 
 /// The same with events that have left the feed, for readers that may not have read for longer than its retention.
@@ -170,23 +155,14 @@ pub async fn list_recorded_after(
 ) -> Result<Vec<StoredEvent>, StoreError> {
     // The comparison of rows fits only the index that begins with the partner. With one condition for each column the
     // planner may read the primary key, and with it what all other partners have had since that position.
-    let rows = sqlx::query_as(
-        "select * from event_record \
+    let sql = "select * from event_record \
          where (partner_id, livemode, position) > ($1, $2, $3) \
            and (partner_id, livemode, position) <= ($1, $2, 9223372036854775807) \
-         order by partner_id, livemode, position limit $4",
-    )
-    .bind(partner_id)
-    .bind(livemode)
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by partner_id, livemode, position limit $4";
+    statement::list(conn, sql, (partner_id, livemode, after, limit)).await
 }
 
 /// The feed's epoch: cursors of another epoch are refused.
 pub async fn load_epoch(conn: &mut PgConnection) -> Result<uuid::Uuid, StoreError> {
-    let row: (uuid::Uuid,) = sqlx::query_as("select epoch from feed_counter").fetch_one(conn).await?;
-    Ok(row.0)
+    statement::load_value(conn, "select epoch from feed_counter", ()).await
 }

@@ -11,9 +11,9 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use crate::StoreError;
 use crate::orders::events;
 use crate::orders::intents::Tenant;
+use crate::{StoreError, statement};
 
 /// An execution as stored. `version` guards every change.
 #[derive(Debug, Clone)]
@@ -69,8 +69,7 @@ pub struct StateChange<'a> {
 /// The claimed work is locked, so that no decision of operators takes the claim away before the transaction ends; after the
 /// executions, as whoever ends an order with its due work does.
 pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Result<Vec<String>, StoreError> {
-    let rows: Vec<(String,)> = sqlx::query_as(
-        "with locked as materialized ( \
+    let sql = "with locked as materialized ( \
              select reference from execution where reference = any($1) order by reference for no key update), \
          claimed as materialized ( \
              select id, fence, reference from effect \
@@ -84,20 +83,19 @@ pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Res
          where e.reference = c.reference and e.version = c.version \
            and (c.effect is null or exists (select from claimed f \
                where f.id = c.effect and f.fence = c.fence and f.reference = e.reference)) \
-         returning e.reference",
-    )
-    .bind(changes.iter().map(|c| c.reference).collect::<Vec<_>>())
-    .bind(changes.iter().map(|c| c.version).collect::<Vec<_>>())
-    .bind(changes.iter().map(|c| c.state.name()).collect::<Vec<_>>())
-    .bind(changes.iter().map(|c| Json(c.state)).collect::<Vec<_>>())
-    .bind(changes.iter().map(|c| c.last_sequence).collect::<Vec<_>>())
-    .bind(changes.iter().map(|c| c.state.is_terminal()).collect::<Vec<_>>())
-    .bind(changes.iter().map(|c| c.last_occurred_at.to_utc()).collect::<Vec<_>>())
-    .bind(changes.iter().map(|c| c.claim.map(|(effect, _)| effect)).collect::<Vec<_>>())
-    .bind(changes.iter().map(|c| c.claim.map(|(_, fence)| fence)).collect::<Vec<_>>())
-    .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|row| row.0).collect())
+         returning e.reference";
+    let parameters = (
+        changes.iter().map(|c| c.reference).collect::<Vec<_>>(),
+        changes.iter().map(|c| c.version).collect::<Vec<_>>(),
+        changes.iter().map(|c| c.state.name()).collect::<Vec<_>>(),
+        changes.iter().map(|c| Json(c.state)).collect::<Vec<_>>(),
+        changes.iter().map(|c| c.last_sequence).collect::<Vec<_>>(),
+        changes.iter().map(|c| c.state.is_terminal()).collect::<Vec<_>>(),
+        changes.iter().map(|c| c.last_occurred_at.to_utc()).collect::<Vec<_>>(),
+        changes.iter().map(|c| c.claim.map(|(effect, _)| effect)).collect::<Vec<_>>(),
+        changes.iter().map(|c| c.claim.map(|(_, fence)| fence)).collect::<Vec<_>>(),
+    );
+    statement::list_values(conn, sql, parameters).await
 }
 
 /// A resting order that was filled: its terms are final from here on.
@@ -111,27 +109,24 @@ pub struct MatchedExecution {
 
 /// Replaces the terms of locked executions that were filled.
 pub async fn update_matched(conn: &mut PgConnection, matched: &[MatchedExecution]) -> Result<(), StoreError> {
-    let rows = sqlx::query(
-        "update execution e set terms = m.terms::json, state_name = m.state_name, state = m.state, \
+    let sql = "update execution e set terms = m.terms::json, state_name = m.state_name, state = m.state, \
                 version = e.version + 1 \
          from unnest($1::text[], $2::int8[], $3::text[], $4::text[], $5::jsonb[]) \
               as m (reference, version, terms, state_name, state) \
-         where e.reference = m.reference and e.version = m.version",
-    )
-    .bind(matched.iter().map(|one| one.terms.reference.as_str()).collect::<Vec<_>>())
-    .bind(matched.iter().map(|one| one.version).collect::<Vec<_>>())
-    .bind(
+         where e.reference = m.reference and e.version = m.version";
+    let parameters = (
+        matched.iter().map(|one| one.terms.reference.as_str()).collect::<Vec<_>>(),
+        matched.iter().map(|one| one.version).collect::<Vec<_>>(),
         matched
             .iter()
             .map(|one| serde_json::to_string(&one.terms))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| StoreError::corrupt("execution", error))?,
-    )
-    .bind(matched.iter().map(|one| one.state.name()).collect::<Vec<_>>())
-    .bind(matched.iter().map(|one| Json(&one.state)).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    if rows.rows_affected() == u64::try_from(matched.len()).unwrap_or(u64::MAX) {
+        matched.iter().map(|one| one.state.name()).collect::<Vec<_>>(),
+        matched.iter().map(|one| Json(&one.state)).collect::<Vec<_>>(),
+    );
+    let rows = statement::affected(conn, sql, parameters).await?;
+    if rows == u64::try_from(matched.len()).unwrap_or(u64::MAX) {
         Ok(())
     } else {
         Err(StoreError::Stale { what: "resting order" })
@@ -142,13 +137,9 @@ pub async fn list_by_references(
     conn: &mut PgConnection,
     references: &[&str],
 ) -> Result<Vec<Execution>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
-        "select terms, state, version, last_sequence, last_occurred_at from execution \
-         where reference = any($1::text[])",
-    )
-    .bind(references)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select terms, state, version, last_sequence, last_occurred_at from execution \
+         where reference = any($1::text[])";
+    let rows: Vec<Row> = statement::list(conn, sql, (references,)).await?;
     rows.into_iter().map(execution).collect()
 }
 
@@ -156,12 +147,9 @@ pub async fn find_by_reference(
     conn: &mut PgConnection,
     reference: &str,
 ) -> Result<Option<Execution>, StoreError> {
-    let row: Option<Row> = sqlx::query_as(
-        "select terms, state, version, last_sequence, last_occurred_at from execution where reference = $1",
-    )
-    .bind(reference)
-    .fetch_optional(conn)
-    .await?;
+    let sql =
+        "select terms, state, version, last_sequence, last_occurred_at from execution where reference = $1";
+    let row: Option<Row> = statement::find(conn, sql, (reference,)).await?;
     row.map(execution).transpose()
 }
 
@@ -170,25 +158,17 @@ pub async fn list_traces(
     conn: &mut PgConnection,
     references: &[&str],
 ) -> Result<HashMap<String, String>, StoreError> {
-    let rows: Vec<(String, String)> = sqlx::query_as(
-        "select reference, terms ->> 'trace' from execution \
-         where reference = any($1) and terms ->> 'trace' is not null",
-    )
-    .bind(references)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select reference, terms ->> 'trace' from execution \
+         where reference = any($1) and terms ->> 'trace' is not null";
+    let rows: Vec<(String, String)> = statement::list(conn, sql, (references,)).await?;
     Ok(rows.into_iter().collect())
 }
 
 /// The execution of an id on the chain, a settlement's or a receipt's content hash: the one with a command about it.
 pub async fn find_by_entity(conn: &mut PgConnection, entity: &[u8]) -> Result<Option<Execution>, StoreError> {
-    let row: Option<Row> = sqlx::query_as(
-        "select terms, state, version, last_sequence, last_occurred_at from execution \
-         where reference = (select reference from chain_command where entity = $1 limit 1)",
-    )
-    .bind(entity)
-    .fetch_optional(conn)
-    .await?;
+    let sql = "select terms, state, version, last_sequence, last_occurred_at from execution \
+         where reference = (select reference from chain_command where entity = $1 limit 1)";
+    let row: Option<Row> = statement::find(conn, sql, (entity,)).await?;
     row.map(execution).transpose()
 }
 
@@ -219,12 +199,8 @@ pub async fn find_for_tenant(
         "select e.terms, e.state, e.version, e.last_sequence, e.last_occurred_at from execution e",
         named
     );
-    let row: Option<Row> = sqlx::query_as(sql)
-        .bind(&tenant.partner_id)
-        .bind(tenant.livemode)
-        .bind(reference)
-        .fetch_optional(conn)
-        .await?;
+    let row: Option<Row> =
+        statement::find(conn, sql, (&tenant.partner_id, tenant.livemode, reference)).await?;
     row.map(execution).transpose()
 }
 
@@ -246,12 +222,8 @@ pub async fn find_with_events(
                from event_record where reference = e.reference) r",
         named
     );
-    let row: Option<Whole> = sqlx::query_as(sql)
-        .bind(&tenant.partner_id)
-        .bind(tenant.livemode)
-        .bind(reference)
-        .fetch_optional(conn)
-        .await?;
+    let row: Option<Whole> =
+        statement::find(conn, sql, (&tenant.partner_id, tenant.livemode, reference)).await?;
     let Some((terms, state, version, sequence, last_at, types, occurred, observed)) = row else {
         return Ok(None);
     };

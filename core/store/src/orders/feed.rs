@@ -3,9 +3,9 @@
 use chrono::{DateTime, Utc};
 use sqlx::{FromRow as _, PgConnection, PgTransaction, Row as _};
 
-use crate::StoreError;
 use crate::orders::events::{RETENTION_DAYS, StoredEvent};
 use crate::orders::intents::Tenant;
+use crate::{StoreError, statement};
 
 /// An event and an endpoint that subscribes to it.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -19,8 +19,7 @@ pub struct Routed {
 
 /// The last position of the feed. All positions up to it are visible.
 pub async fn load_last_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
-    let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;
-    Ok(row.0)
+    statement::load_value(conn, "select position from feed_counter", ()).await
 }
 
 /// The tenants with events after a position, and the latest position among them; `after` without any.
@@ -28,12 +27,9 @@ pub async fn list_tenants_after(
     conn: &mut PgConnection,
     after: i64,
 ) -> Result<(Vec<Tenant>, i64), StoreError> {
-    let rows: Vec<(String, bool, i64)> = sqlx::query_as(
-        "select partner_id, livemode, max(position) from event where position > $1 group by partner_id, livemode",
-    )
-    .bind(after)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select partner_id, livemode, max(position) from event where position > $1 \
+         group by partner_id, livemode";
+    let rows: Vec<(String, bool, i64)> = statement::list(conn, sql, (after,)).await?;
     let newest = rows.iter().map(|row| row.2).max().unwrap_or(after);
     let tenants = rows.into_iter().map(|(partner_id, livemode, _)| Tenant { partner_id, livemode });
     Ok((tenants.collect(), newest))
@@ -42,16 +38,12 @@ pub async fn list_tenants_after(
 /// The position up to which deliveries were queued. Locks the dispatcher's row until the transaction ends; `None`:
 /// another process holds it.
 pub async fn lock_dispatcher(tx: &mut PgTransaction<'_>) -> Result<Option<i64>, StoreError> {
-    let row: Option<(i64,)> =
-        sqlx::query_as("select position from webhook_dispatcher for update skip locked")
-            .fetch_optional(&mut **tx)
-            .await?;
-    Ok(row.map(|row| row.0))
+    let sql = "select position from webhook_dispatcher for update skip locked";
+    statement::find_value(tx, sql, ()).await
 }
 
 pub async fn update_dispatcher(conn: &mut PgConnection, position: i64) -> Result<(), StoreError> {
-    sqlx::query("update webhook_dispatcher set position = $1").bind(position).execute(conn).await?;
-    Ok(())
+    statement::execute(conn, "update webhook_dispatcher set position = $1", (position,)).await
 }
 
 /// An event for an endpoint that cannot be read, and why.
@@ -69,17 +61,12 @@ pub async fn list_routed(
     after: i64,
     until: i64,
 ) -> Result<Vec<Result<Routed, Unrouted>>, StoreError> {
-    let rows = sqlx::query(
-        "select w.id as endpoint_id, w.api_version as endpoint_version, e.* \
+    let sql = "select w.id as endpoint_id, w.api_version as endpoint_version, e.* \
          from event e join webhook_endpoint w on w.partner_id = e.partner_id and w.livemode = e.livemode \
          where e.position > $1 and e.position <= $2 and w.is_active and e.position > w.from_position \
            and e.type = any(w.subscribed_types) \
-         order by e.position",
-    )
-    .bind(after)
-    .bind(until)
-    .fetch_all(conn)
-    .await?;
+         order by e.position";
+    let rows = statement::list_rows(conn, sql, (after, until)).await?;
     let routed = |row| match Routed::from_row(row) {
         Ok(routed) => Ok(Ok(routed)),
         Err(error) => {
@@ -97,14 +84,9 @@ pub async fn find_position_before(conn: &mut PgConnection, at: DateTime<Utc>) ->
     // Every event at or below `low` is before `at`, every one above `high` is not.
     while low < high {
         let middle = low.saturating_add(high.saturating_sub(low).saturating_add(1) / 2);
-        let next: Option<(i64, DateTime<Utc>)> = sqlx::query_as(
-            "select position, observed_at from event where position >= $1 and position <= $2 \
-             order by position limit 1",
-        )
-        .bind(middle)
-        .bind(high)
-        .fetch_optional(&mut *conn)
-        .await?;
+        let sql = "select position, observed_at from event where position >= $1 and position <= $2 \
+             order by position limit 1";
+        let next: Option<(i64, DateTime<Utc>)> = statement::find(conn, sql, (middle, high)).await?;
         match next {
             Some((position, observed)) if observed < at => low = position,
             Some(_) | None => high = middle.saturating_sub(1),
@@ -116,18 +98,12 @@ pub async fn find_position_before(conn: &mut PgConnection, at: DateTime<Utc>) ->
 /// Moves expired events from the feed to the history, which statuses, reports and FIX sessions also read, at most `limit`.
 /// Readers do not wait: deleted rows stay visible to transactions that have begun. Returns their number.
 pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "with oldest as (select position, observed_at from event order by position limit $1), \
+    let sql = "with oldest as (select position, observed_at from event order by position limit $1), \
               gone as (delete from event e using oldest o \
                        where e.position = o.position and o.observed_at <= now() - make_interval(days => $2) \
                        returning e.*) \
-         insert into event_history select * from gone",
-    )
-    .bind(limit)
-    .bind(RETENTION_DAYS)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
+         insert into event_history select * from gone";
+    statement::affected(conn, sql, (limit, RETENTION_DAYS)).await
 }
 
 /// The metadata of a page of the feed.
@@ -140,11 +116,8 @@ pub struct Reader {
 }
 
 pub async fn load_reader(conn: &mut PgConnection, key_id: &str) -> Result<Reader, StoreError> {
-    let (epoch, api_version) = sqlx::query_as(
-        "select c.epoch, w.api_version from feed_counter c left join webhook_endpoint w on w.key_id = $1",
-    )
-    .bind(key_id)
-    .fetch_one(conn)
-    .await?;
+    let sql =
+        "select c.epoch, w.api_version from feed_counter c left join webhook_endpoint w on w.key_id = $1";
+    let (epoch, api_version) = statement::load(conn, sql, (key_id,)).await?;
     Ok(Reader { epoch, api_version })
 }

@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// How long a record is kept, from the acceptance of the request.
 pub const RETENTION_HOURS: i32 = 24;
@@ -68,19 +68,12 @@ pub(crate) fn columns<'a>(ids: impl Iterator<Item = &'a RecordId>) -> RecordColu
 /// The unexpired records among `ids`.
 pub async fn list_live(conn: &mut PgConnection, ids: &[&RecordId]) -> Result<Vec<Record>, StoreError> {
     let at = columns(ids.iter().copied());
-    let rows: Vec<Row> = sqlx::query_as(
-        "select partner_id, livemode, method, path, key, fingerprint, status, body from idempotency \
+    let sql = "select partner_id, livemode, method, path, key, fingerprint, status, body from idempotency \
          where (partner_id, livemode, method, path, key) in \
                (select * from unnest($1::text[], $2::bool[], $3::text[], $4::text[], $5::uuid[])) \
-           and accepted_at > now() - make_interval(hours => $6)",
-    )
-    .bind(at.partner)
-    .bind(at.livemode)
-    .bind(at.method)
-    .bind(at.path)
-    .bind(at.key)
-    .bind(RETENTION_HOURS)
-    .fetch_all(conn)
-    .await?;
+           and accepted_at > now() - make_interval(hours => $6)";
+    let rows: Vec<Row> =
+        statement::list(conn, sql, (at.partner, at.livemode, at.method, at.path, at.key, RETENTION_HOURS))
+            .await?;
     rows.into_iter().map(record).collect()
 }

@@ -3,7 +3,7 @@
 use dvp_domain::intent::IntentRequest;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A tenant: a partner in one environment. Test and live data are separate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,15 +34,8 @@ pub async fn find_submission(
     tenant: &Tenant,
     intent_id: &str,
 ) -> Result<Option<Option<String>>, StoreError> {
-    let row: Option<(Option<String>,)> = sqlx::query_as(
-        "select reference from intent where partner_id = $1 and livemode = $2 and intent_id = $3",
-    )
-    .bind(&tenant.partner_id)
-    .bind(tenant.livemode)
-    .bind(intent_id)
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(|row| row.0))
+    let sql = "select reference from intent where partner_id = $1 and livemode = $2 and intent_id = $3";
+    statement::find_value(conn, sql, (&tenant.partner_id, tenant.livemode, intent_id)).await
 }
 
 /// The intent ids that were used before, accepted or not.
@@ -52,15 +45,9 @@ pub async fn list_used_ids(
 ) -> Result<Vec<(Tenant, String)>, StoreError> {
     let (partners, modes) = tenants(requested.iter().map(|(tenant, _)| *tenant));
     let ids: Vec<&str> = requested.iter().map(|(_, id)| *id).collect();
-    let rows: Vec<(String, bool, String)> = sqlx::query_as(
-        "select p, l, i from unnest($1::text[], $2::bool[], $3::text[]) as requested (p, l, i) \
-         where exists (select from intent where partner_id = p and livemode = l and intent_id = i offset 0)",
-    )
-    .bind(partners)
-    .bind(modes)
-    .bind(ids)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select p, l, i from unnest($1::text[], $2::bool[], $3::text[]) as requested (p, l, i) \
+         where exists (select from intent where partner_id = p and livemode = l and intent_id = i offset 0)";
+    let rows: Vec<(String, bool, String)> = statement::list(conn, sql, (partners, modes, ids)).await?;
     Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
 }
 
@@ -71,15 +58,9 @@ pub async fn list_used_client_references(
 ) -> Result<Vec<(Tenant, String)>, StoreError> {
     let (partners, modes) = tenants(requested.iter().map(|(tenant, _)| *tenant));
     let references: Vec<&str> = requested.iter().map(|(_, reference)| *reference).collect();
-    let rows: Vec<(String, bool, String)> = sqlx::query_as(
-        "select p, l, c from unnest($1::text[], $2::bool[], $3::text[]) as requested (p, l, c) \
+    let sql = "select p, l, c from unnest($1::text[], $2::bool[], $3::text[]) as requested (p, l, c) \
          where exists (select from intent where partner_id = p and livemode = l and client_reference = c \
-                                            and reference is not null offset 0)",
-    )
-    .bind(partners)
-    .bind(modes)
-    .bind(references)
-    .fetch_all(conn)
-    .await?;
+                                            and reference is not null offset 0)";
+    let rows: Vec<(String, bool, String)> = statement::list(conn, sql, (partners, modes, references)).await?;
     Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
 }

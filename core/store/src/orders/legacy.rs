@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, Row as _};
 
 use super::intents::{self, Tenant};
-use crate::{StoreError, read};
+use crate::{StoreError, read, statement};
 
 /// A new legacy order.
 #[derive(Debug, Clone)]
@@ -118,27 +118,25 @@ pub async fn is_full(conn: &mut PgConnection, tenant: &Tenant) -> Result<bool, S
 }
 
 pub async fn insert(conn: &mut PgConnection, new: &NewLegacyIntent) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into legacy_intent (partner_id, livemode, intent_id, request, source, target, strategy, client_ref, \
-                                    account, stage, created_at, expires_at, run_at) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-    )
-    .bind(&new.tenant.partner_id)
-    .bind(new.tenant.livemode)
-    .bind(&new.intent_id)
-    .bind(&new.request)
-    .bind(&new.source)
-    .bind(&new.target)
-    .bind(new.strategy)
-    .bind(&new.client_ref)
-    .bind(&new.account)
-    .bind(new.stage)
-    .bind(new.created_at)
-    .bind(new.expires_at)
-    .bind(new.run_at)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into legacy_intent (partner_id, livemode, intent_id, request, source, target, strategy, \
+                                    client_ref, account, stage, created_at, expires_at, run_at) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    let parameters = (
+        &new.tenant.partner_id,
+        new.tenant.livemode,
+        &new.intent_id,
+        &new.request,
+        &new.source,
+        &new.target,
+        new.strategy,
+        &new.client_ref,
+        &new.account,
+        new.stage,
+        new.created_at,
+        new.expires_at,
+        new.run_at,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 impl FromRow<'_, PgRow> for ClaimedLegacyIntent {
@@ -207,19 +205,17 @@ pub async fn claim(
     lease_secs: f64,
     limit: i64,
 ) -> Result<Vec<ClaimedLegacyIntent>, StoreError> {
-    Ok(sqlx::query_as(CLAIM).bind(lease_secs).bind(limit).fetch_all(conn).await?)
+    statement::list(conn, CLAIM, (lease_secs, limit)).await
 }
 
 /// When the first open order is due, or the lease of its evaluation ends. `None`: no order is open.
 pub async fn next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
-    let due = sqlx::query_scalar(
-        "select least((select run_at from legacy_intent \
+    let sql = "select least((select run_at from legacy_intent \
                        where stage in ('pending', 'solving', 'queued', 'submitting') and lease_until is null \
                        order by run_at limit 1), \
                       (select min(lease_until) from legacy_intent \
-                       where stage in ('pending', 'solving', 'queued', 'submitting') and lease_until is not null))",
-    );
-    Ok(due.fetch_one(conn).await?)
+                       where stage in ('pending', 'solving', 'queued', 'submitting') and lease_until is not null))";
+    statement::load_value(conn, sql, ()).await
 }
 
 /// Makes the waiting orders of pairs due that were to be evaluated later: the scheduled ones at `epoch`, the others at
@@ -232,8 +228,7 @@ pub async fn wake(
 ) -> Result<u64, StoreError> {
     let (sources, targets): (Vec<&str>, Vec<&str>) =
         pairs.iter().map(|(source, target)| (source.as_str(), target.as_str())).unzip();
-    let done = sqlx::query(
-        "update legacy_intent l set run_at = due.at \
+    let sql = "update legacy_intent l set run_at = due.at \
          from (select partner_id, livemode, intent_id, \
                       case when strategy = 'scheduled' then $4 \
                            else greatest(clock_timestamp(), updated_at + make_interval(secs => $3)) end as at \
@@ -241,15 +236,8 @@ pub async fn wake(
                where stage in ('solving', 'queued') \
                  and (source, target) in (select * from unnest($1::text[], $2::text[]))) due \
          where (l.partner_id, l.livemode, l.intent_id) = (due.partner_id, due.livemode, due.intent_id) \
-           and l.stage in ('solving', 'queued') and l.run_at > due.at",
-    )
-    .bind(sources)
-    .bind(targets)
-    .bind(window_secs)
-    .bind(epoch)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
+           and l.stage in ('solving', 'queued') and l.run_at > due.at";
+    statement::affected(conn, sql, (sources, targets, window_secs, epoch)).await
 }
 
 /// Ends an evaluation. `false`: the order was cancelled, or claimed by another process.
@@ -269,26 +257,24 @@ pub async fn update(
         Turn::Expired => ("expired", order.attempt, None, None, None, None),
     };
     let keeps_lease = matches!(turn, Turn::Submitting { .. });
-    let done = sqlx::query(
-        "update legacy_intent set stage = $5, attempt = $6, run_at = coalesce($7, run_at), \
+    let sql = "update legacy_intent set stage = $5, attempt = $6, run_at = coalesce($7, run_at), \
                 best_output = coalesce($8::text::numeric, best_output), reference = $9, code = $10, \
                 lease_until = case when $11 then lease_until end, updated_at = now() \
-         where partner_id = $1 and livemode = $2 and intent_id = $3 and version = $4",
-    )
-    .bind(&order.tenant.partner_id)
-    .bind(order.tenant.livemode)
-    .bind(&order.intent_id)
-    .bind(order.version)
-    .bind(stage)
-    .bind(attempt)
-    .bind(run_at)
-    .bind(best)
-    .bind(reference)
-    .bind(code)
-    .bind(keeps_lease)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+         where partner_id = $1 and livemode = $2 and intent_id = $3 and version = $4";
+    let parameters = (
+        &order.tenant.partner_id,
+        order.tenant.livemode,
+        &order.intent_id,
+        order.version,
+        stage,
+        attempt,
+        run_at,
+        best,
+        reference,
+        code,
+        keeps_lease,
+    );
+    Ok(statement::affected(conn, sql, parameters).await? == 1)
 }
 
 /// The attempts that are still valid, each with whether no standing instruction names another account than its order's.
@@ -300,29 +286,22 @@ pub async fn lock_turns(
     let (partners, modes) = intents::tenants(turns.iter().map(|turn| &turn.tenant));
     let ids: Vec<&str> = turns.iter().map(|turn| turn.intent_id.as_str()).collect();
     let versions: Vec<i64> = turns.iter().map(|turn| turn.version).collect();
-    let rows: Vec<(String, bool, String, i64, String, String)> = sqlx::query_as(
-        "select l.partner_id, l.livemode, l.intent_id, l.version, l.target, l.account from legacy_intent l \
+    let sql = "select l.partner_id, l.livemode, l.intent_id, l.version, l.target, l.account from legacy_intent l \
          join unnest($1::text[], $2::bool[], $3::text[], $4::int8[]) as turn (p, m, i, v) \
               on (l.partner_id, l.livemode, l.intent_id, l.version) = (p, m, i, v) \
-         where l.stage = 'submitting' order by 1, 2, 3 for update of l",
-    )
-    .bind(partners)
-    .bind(modes)
-    .bind(ids)
-    .bind(versions)
-    .fetch_all(&mut *conn)
-    .await?;
+         where l.stage = 'submitting' order by 1, 2, 3 for update of l";
+    let rows: Vec<(String, bool, String, i64, String, String)> =
+        statement::list(conn, sql, (partners, modes, ids, versions)).await?;
     // A statement of its own: it sees what was committed while this transaction waited for the orders.
-    let instructed: Vec<(String, bool, String, String)> = sqlx::query_as(
-        "select partner_id, livemode, asset, account from settlement_instruction \
+    let sql = "select partner_id, livemode, asset, account from settlement_instruction \
          where (partner_id, livemode, asset) in (select * from unnest($1::text[], $2::bool[], $3::text[])) \
-         order by 1, 2, 3 for share",
-    )
-    .bind(rows.iter().map(|row| row.0.as_str()).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| row.1).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| row.4.as_str()).collect::<Vec<_>>())
-    .fetch_all(conn)
-    .await?;
+         order by 1, 2, 3 for share";
+    let parameters = (
+        rows.iter().map(|row| row.0.as_str()).collect::<Vec<_>>(),
+        rows.iter().map(|row| row.1).collect::<Vec<_>>(),
+        rows.iter().map(|row| row.4.as_str()).collect::<Vec<_>>(),
+    );
+    let instructed: Vec<(String, bool, String, String)> = statement::list(conn, sql, parameters).await?;
     let instructed: HashMap<(String, bool, String), String> = instructed
         .into_iter()
         .map(|(partner_id, livemode, asset, account)| ((partner_id, livemode, asset), account))
@@ -351,32 +330,17 @@ pub async fn update_submitted(
     let (partners, modes) = intents::tenants(executed.iter().map(|(turn, _)| &turn.tenant));
     let ids: Vec<&str> = executed.iter().map(|(turn, _)| turn.intent_id.as_str()).collect();
     let references: Vec<&str> = executed.iter().map(|(_, reference)| reference.as_str()).collect();
-    sqlx::query(
-        "update legacy_intent set stage = 'submitted', reference = r, lease_until = null, updated_at = now() \
+    let sql = "update legacy_intent set stage = 'submitted', reference = r, lease_until = null, updated_at = now() \
          from unnest($1::text[], $2::bool[], $3::text[], $4::text[]) as executed (p, m, i, r) \
-         where (partner_id, livemode, intent_id) = (p, m, i)",
-    )
-    .bind(partners)
-    .bind(modes)
-    .bind(ids)
-    .bind(references)
-    .execute(conn)
-    .await?;
-    Ok(())
+         where (partner_id, livemode, intent_id) = (p, m, i)";
+    statement::execute(conn, sql, (partners, modes, ids, references)).await
 }
 
 /// Cancels an order that is not being executed. `false`: the order does not exist, or it is too late.
 pub async fn cancel(conn: &mut PgConnection, tenant: &Tenant, intent_id: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update legacy_intent set stage = 'cancelled', version = version + 1, updated_at = now() \
-         where partner_id = $1 and livemode = $2 and intent_id = $3 and stage in ('pending', 'solving', 'queued')",
-    )
-    .bind(&tenant.partner_id)
-    .bind(tenant.livemode)
-    .bind(intent_id)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "update legacy_intent set stage = 'cancelled', version = version + 1, updated_at = now() \
+         where partner_id = $1 and livemode = $2 and intent_id = $3 and stage in ('pending', 'solving', 'queued')";
+    Ok(statement::affected(conn, sql, (&tenant.partner_id, tenant.livemode, intent_id)).await? == 1)
 }
 
 /// The orders of a tenant with the status of their executions.
@@ -396,17 +360,11 @@ pub async fn find(
     intent_id: &str,
 ) -> Result<Option<LegacyIntentRow>, StoreError> {
     // The text is a constant of this module.
-    let statement = sqlx::AssertSqlSafe(format!(
+    let sql = sqlx::AssertSqlSafe(format!(
         "{SEEN} select intent_id, request, status, client_ref, reference, code, created_at, updated_at \
          from seen where intent_id = $3"
     ));
-    let row = sqlx::query_as(statement)
-        .bind(&tenant.partner_id)
-        .bind(tenant.livemode)
-        .bind(intent_id)
-        .fetch_optional(conn)
-        .await?;
-    Ok(row)
+    statement::find(conn, sql, (&tenant.partner_id, tenant.livemode, intent_id)).await
 }
 
 const FILTERED: &str = "from seen where ($3::text is null or status = $3) and ($4::text is null or strategy = $4) \
@@ -421,22 +379,21 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<LegacyIntentRow>, StoreError> {
     // The texts are constants of this module.
-    let statement = sqlx::AssertSqlSafe(format!(
+    let sql = sqlx::AssertSqlSafe(format!(
         "{SEEN} select intent_id, request, status, client_ref, reference, code, created_at, updated_at \
          {FILTERED} order by created_at desc, intent_id desc offset $7 limit $8"
     ));
-    let rows = sqlx::query_as(statement)
-        .bind(&tenant.partner_id)
-        .bind(tenant.livemode)
-        .bind(filter.status.as_deref())
-        .bind(filter.strategy.as_deref())
-        .bind(filter.from)
-        .bind(filter.until)
-        .bind(offset)
-        .bind(limit)
-        .fetch_all(conn)
-        .await?;
-    Ok(rows)
+    let parameters = (
+        &tenant.partner_id,
+        tenant.livemode,
+        filter.status.as_deref(),
+        filter.strategy.as_deref(),
+        filter.from,
+        filter.until,
+        offset,
+        limit,
+    );
+    statement::list(conn, sql, parameters).await
 }
 
 /// The number of orders that match the filter.
@@ -446,17 +403,16 @@ pub async fn count(
     filter: &LegacyFilter,
 ) -> Result<i64, StoreError> {
     // The texts are constants of this module.
-    let statement = sqlx::AssertSqlSafe(format!("{SEEN} select count(*) {FILTERED}"));
-    let row: (i64,) = sqlx::query_as(statement)
-        .bind(&tenant.partner_id)
-        .bind(tenant.livemode)
-        .bind(filter.status.as_deref())
-        .bind(filter.strategy.as_deref())
-        .bind(filter.from)
-        .bind(filter.until)
-        .fetch_one(conn)
-        .await?;
-    Ok(row.0)
+    let sql = sqlx::AssertSqlSafe(format!("{SEEN} select count(*) {FILTERED}"));
+    let parameters = (
+        &tenant.partner_id,
+        tenant.livemode,
+        filter.status.as_deref(),
+        filter.strategy.as_deref(),
+        filter.from,
+        filter.until,
+    );
+    statement::load_value(conn, sql, parameters).await
 }
 
 /// The recipient of a partner's outputs of an asset.
@@ -465,15 +421,9 @@ pub async fn find_instruction(
     tenant: &Tenant,
     asset: &str,
 ) -> Result<Option<String>, StoreError> {
-    let row: Option<(String,)> = sqlx::query_as(
-        "select account from settlement_instruction where partner_id = $1 and livemode = $2 and asset = $3",
-    )
-    .bind(&tenant.partner_id)
-    .bind(tenant.livemode)
-    .bind(asset)
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(|row| row.0))
+    let sql =
+        "select account from settlement_instruction where partner_id = $1 and livemode = $2 and asset = $3";
+    statement::find_value(conn, sql, (&tenant.partner_id, tenant.livemode, asset)).await
 }
 
 /// The operator who sets a standing instruction.
@@ -494,21 +444,12 @@ pub async fn upsert_instruction(
     account: &str,
     by: InstructedBy<'_>,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into settlement_instruction (partner_id, livemode, asset, account, operator, reason, approval, set_at) \
-         values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) \
+    let sql = "insert into settlement_instruction (partner_id, livemode, asset, account, operator, reason, \
+         approval, set_at) values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) \
          on conflict on constraint settlement_instruction_pkey do update \
          set account = excluded.account, operator = excluded.operator, reason = excluded.reason, \
-             approval = excluded.approval, set_at = excluded.set_at",
-    )
-    .bind(&tenant.partner_id)
-    .bind(tenant.livemode)
-    .bind(asset)
-    .bind(account)
-    .bind(by.operator)
-    .bind(by.reason)
-    .bind(by.approval)
-    .execute(conn)
-    .await?;
-    Ok(())
+             approval = excluded.approval, set_at = excluded.set_at";
+    let parameters =
+        (&tenant.partner_id, tenant.livemode, asset, account, by.operator, by.reason, by.approval);
+    statement::execute(conn, sql, parameters).await
 }

@@ -2,41 +2,26 @@
 //! page costs the same among a million orders.
 
 use chrono::{DateTime, Utc};
+use dvp_domain::names::names;
 use dvp_domain::settlement::State;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
-/// Which orders are listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OrderView {
-    #[default]
-    All,
-    /// They have not ended.
-    Open,
-    /// They have not ended, do not rest, and were accepted ten minutes ago or earlier.
-    Stuck,
-    /// They ended without their output.
-    Unfilled,
-    /// An alarm about their payment is open.
-    Alarmed,
-}
-
-impl OrderView {
-    pub const ALL: [Self; 5] = [Self::All, Self::Open, Self::Stuck, Self::Unfilled, Self::Alarmed];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Open => "open",
-            Self::Stuck => "stuck",
-            Self::Unfilled => "unfilled",
-            Self::Alarmed => "alarmed",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|view| view.as_str() == text)
+names! {
+    /// Which orders are listed.
+    #[derive(Default)]
+    pub enum OrderView {
+        #[default]
+        All = "all",
+        /// They have not ended.
+        Open = "open",
+        /// They have not ended, do not rest, and were accepted ten minutes ago or earlier.
+        Stuck = "stuck",
+        /// They ended without their output.
+        Unfilled = "unfilled",
+        /// An alarm about their payment is open.
+        Alarmed = "alarmed",
     }
 }
 
@@ -175,7 +160,7 @@ const UNFILLED_STATES: [&str; 6] =
 
 /// A page of orders, newest first.
 pub async fn list(conn: &mut PgConnection, filter: &OrderFilter<'_>) -> Result<Vec<OrderRow>, StoreError> {
-    let statement = match filter.view {
+    let sql = match filter.view {
         // A rare state is not looked for among all orders.
         OrderView::All if filter.state.is_some_and(|state| State::OPEN_STAGES.contains(&state)) => OPEN,
         OrderView::All | OrderView::Unfilled
@@ -193,16 +178,15 @@ pub async fn list(conn: &mut PgConnection, filter: &OrderFilter<'_>) -> Result<V
     // No reference comes before the empty one.
     let until = (filter.until.unwrap_or(END), "");
     let before = filter.before.map_or(until, |before| before.min(until));
-    let rows = sqlx::query_as(statement)
-        .bind(filter.partner)
-        .bind(filter.state)
-        .bind(filter.from.unwrap_or(DateTime::<Utc>::UNIX_EPOCH))
-        .bind(before.0)
-        .bind(before.1)
-        .bind(filter.limit)
-        .fetch_all(conn)
-        .await?;
-    Ok(rows)
+    let parameters = (
+        filter.partner,
+        filter.state,
+        filter.from.unwrap_or(DateTime::<Utc>::UNIX_EPOCH),
+        before.0,
+        before.1,
+        filter.limit,
+    );
+    statement::list(conn, sql, parameters).await
 }
 
 /// After every order.

@@ -5,8 +5,8 @@ use dvp_domain::settlement::State;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::orders::effects::notify_workers;
+use crate::{StoreError, statement};
 
 /// An execution in a list.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -73,7 +73,7 @@ pub async fn list(conn: &mut PgConnection, filter: &ExecutionFilter<'_>) -> Resu
         Some(_) | None => ALL,
     };
     // The texts are constants of this module.
-    let statement = sqlx::AssertSqlSafe(format!(
+    let sql = sqlx::AssertSqlSafe(format!(
         "select e.reference, p.name as partner, e.intent_id, e.client_reference, e.state_name as state, \
                 e.accepted_at, e.terminal_at, f.attempts, f.last_result, coalesce(b.alarm, late.alarm) as alarm, \
                 coalesce(f.kind, (select string_agg(c.kind || ' on the chain', ', ' order by c.id) \
@@ -95,19 +95,19 @@ pub async fn list(conn: &mut PgConnection, filter: &ExecutionFilter<'_>) -> Resu
            and ($3::timestamptz is null or (e.accepted_at, e.reference) > ($3, $4)) \
          order by e.accepted_at, e.reference limit $5"
     ));
-    let rows = sqlx::query_as(statement)
-        .bind(filter.stuck_for_secs)
-        .bind(filter.state)
-        .bind(filter.after.map(|after| after.0))
-        .bind(filter.after.map(|after| after.1))
-        .bind(filter.limit);
-    Ok(rows.fetch_all(conn).await?)
+    let parameters = (
+        filter.stuck_for_secs,
+        filter.state,
+        filter.after.map(|after| after.0),
+        filter.after.map(|after| after.1),
+        filter.limit,
+    );
+    statement::list(conn, sql, parameters).await
 }
 
 /// All records of an execution, as JSON: each part is a list of rows, oldest first.
 pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Value, StoreError> {
-    let row: (Value,) = sqlx::query_as(
-        "select jsonb_build_object( \
+    let sql = "select jsonb_build_object( \
            'events', (select coalesce(jsonb_agg(jsonb_build_object('sequence', sequence, 'type', type, \
                          'occurredAt', occurred_at, 'observedAt', observed_at) order by sequence), '[]') \
                       from event_record where reference = $1), \
@@ -169,23 +169,18 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                          'detail', detail) order by id), '[]') from screening where reference = $1), \
            'operators', (select coalesce(jsonb_agg(jsonb_build_object('at', at, 'operator', operator, \
                          'action', action, 'reason', reason, 'evidence', evidence, 'version', version) order by id), '[]') \
-                         from operator_action where reference = $1))",
-    )
-    .bind(reference)
-    .fetch_one(conn)
-    .await?;
-    Ok(row.0)
+                         from operator_action where reference = $1))";
+    statement::load_value(conn, sql, (reference,)).await
 }
 
 /// The number of overdue payouts of locked tokens, and of debts.
 pub async fn count_late_payouts(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
-    let counts = sqlx::query_as(
-        "select count(*) filter (where state_name = 'paying' and (state #>> '{lock,deadlines,overdue_at}')::int8 \
+    let sql = "select count(*) filter (where state_name = 'paying' and (state #>> \
+                                                                 '{lock,deadlines,overdue_at}')::int8 \
                                                                  <= extract(epoch from now()) * 1000), \
                 count(*) filter (where state_name = 'owing') \
-         from execution where terminal_at is null and state_name in ('paying', 'owing')",
-    );
-    Ok(counts.fetch_one(conn).await?)
+         from execution where terminal_at is null and state_name in ('paying', 'owing')";
+    statement::load(conn, sql, ()).await
 }
 
 /// An operator's decision, kept for ever.
@@ -200,19 +195,11 @@ pub struct NewAction<'a> {
 }
 
 pub async fn insert_action(conn: &mut PgConnection, action: &NewAction<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into operator_action (reference, action, operator, reason, evidence, version) \
-         values ($1, $2, $3, $4, $5, $6)",
-    )
-    .bind(action.reference)
-    .bind(action.action)
-    .bind(action.operator)
-    .bind(action.reason)
-    .bind(action.evidence)
-    .bind(action.version)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into operator_action (reference, action, operator, reason, evidence, version) \
+         values ($1, $2, $3, $4, $5, $6)";
+    let parameters =
+        (action.reference, action.action, action.operator, action.reason, action.evidence, action.version);
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The action on an execution's due work of a kind.
@@ -241,22 +228,14 @@ pub async fn nudge(
         Nudge::ScreeningResult(verdict) => (false, Some(*verdict)),
     };
     let gentle = matches!(nudge, Nudge::Now);
-    let done = sqlx::query(
-        "update effect set run_at = now(), woken = lease_until is not null, called = called and not $4, \
+    let sql = "update effect set run_at = now(), woken = lease_until is not null, called = called and not $4, \
                 verdict = coalesce($5, verdict), \
                 fence = fence + case when $5::jsonb is null then 0 else 1 end \
          where reference = $1 and ($2::text is null or kind = $2) \
            and ($6 or not called or (coalesce(called_at, '-infinity') < now() - make_interval(secs => $3) \
-                                     and (lease_until is null or lease_until < now())))",
-    )
-    .bind(reference)
-    .bind(kind)
-    .bind(in_flight_secs)
-    .bind(uncalled)
-    .bind(verdict)
-    .bind(gentle)
-    .execute(&mut *conn)
-    .await?;
+                                     and (lease_until is null or lease_until < now())))";
+    let done =
+        statement::affected(conn, sql, (reference, kind, in_flight_secs, uncalled, verdict, gentle)).await?;
     notify_workers(conn).await?;
-    Ok(done.rows_affected() > 0)
+    Ok(done > 0)
 }

@@ -5,7 +5,7 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres};
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A permit nonce that a settlement holds, and the amount it locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,18 +50,13 @@ pub async fn list_held(
     let (of, from): (Vec<(i64, &str)>, Vec<String>) =
         wallets.iter().map(|(wallet, from)| (*wallet, from.to_string())).unzip();
     let (chains, owners): (Vec<i64>, Vec<&str>) = of.into_iter().unzip();
-    let rows: Vec<(i64, String, String, String, String, String, bool)> = sqlx::query_as(
-        "select c, held.owner, held.nonce, held.token, held.amount, held.reference, \
+    let sql = "select c, held.owner, held.nonce, held.token, held.amount, held.reference, \
                 exists (select from resting_range r where r.reference = held.reference) \
          from unnest($1::int8[], $2::text[], $3::text[]) as requested (c, o, n), lateral \
               (select owner, nonce::text, token, amount::text, reference from permit_use \
-               where chain_id = c and owner = o and nonce >= n::numeric offset 0) as held",
-    )
-    .bind(chains)
-    .bind(owners)
-    .bind(from)
-    .fetch_all(conn)
-    .await?;
+               where chain_id = c and owner = o and nonce >= n::numeric offset 0) as held";
+    let rows: Vec<(i64, String, String, String, String, String, bool)> =
+        statement::list(conn, sql, (chains, owners, from)).await?;
     let number = |text: &str| text.parse::<u128>().map_err(|error| StoreError::corrupt("permit_use", error));
     rows.into_iter()
         .map(|(chain_id, owner, nonce, token, amount, reference, rests)| {

@@ -14,7 +14,7 @@ use dvp_domain::terms::Terms;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A permit by its wallet, its nonce and its signature, which no one but the wallet can make for another permit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,21 +50,19 @@ impl PublishedPermit {
 pub async fn insert(conn: &mut PgConnection, published: &[PublishedPermit]) -> Result<(), StoreError> {
     let ids: Vec<&PermitId> = published.iter().map(|one| &one.id).collect();
     let keys = Keys::of(&ids);
-    sqlx::query(
-        "insert into permit_published (chain_id, owner, nonce, signature, reference, deadline) \
+    let sql = "insert into permit_published (chain_id, owner, nonce, signature, reference, deadline) \
          select c, o, n::numeric, s, r, d \
          from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::int8[]) as u (c, o, n, s, r, d) \
-         on conflict on constraint permit_published_pkey do nothing",
-    )
-    .bind(keys.chains)
-    .bind(keys.owners)
-    .bind(keys.nonces)
-    .bind(keys.signatures)
-    .bind(published.iter().map(|one| one.reference.as_str()).collect::<Vec<_>>())
-    .bind(published.iter().map(|one| i64::try_from(one.deadline).unwrap_or(i64::MAX)).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+         on conflict on constraint permit_published_pkey do nothing";
+    let parameters = (
+        keys.chains,
+        keys.owners,
+        keys.nonces,
+        keys.signatures,
+        published.iter().map(|one| one.reference.as_str()).collect::<Vec<_>>(),
+        published.iter().map(|one| i64::try_from(one.deadline).unwrap_or(i64::MAX)).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The terms of the orders for which these permits were published, of those that were.
@@ -74,18 +72,12 @@ pub async fn find(
 ) -> Result<HashMap<PermitId, Terms>, StoreError> {
     let ids: Vec<&PermitId> = permits.iter().collect();
     let keys = Keys::of(&ids);
-    let rows: Vec<(i64, Json<Terms>)> = sqlx::query_as(
-        "select u.at, e.terms \
+    let sql = "select u.at, e.terms \
          from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[]) with ordinality as u (c, o, n, s, at) \
          join permit_published p on p.chain_id = u.c and p.owner = u.o and p.nonce = u.n::numeric and p.signature = u.s \
-         join execution e on e.reference = p.reference",
-    )
-    .bind(keys.chains)
-    .bind(keys.owners)
-    .bind(keys.nonces)
-    .bind(keys.signatures)
-    .fetch_all(conn)
-    .await?;
+         join execution e on e.reference = p.reference";
+    let rows: Vec<(i64, Json<Terms>)> =
+        statement::list(conn, sql, (keys.chains, keys.owners, keys.nonces, keys.signatures)).await?;
     let named = |at: i64| permits.get(usize::try_from(at).ok()?.checked_sub(1)?).cloned();
     Ok(rows.into_iter().filter_map(|(at, Json(terms))| Some((named(at)?, terms))).collect())
 }

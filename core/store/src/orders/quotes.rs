@@ -6,8 +6,8 @@ use dvp_domain::quote::FirmTerms;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::orders::intents::Tenant;
+use crate::{StoreError, statement};
 
 /// The context of an indicative quote; a later one with the same requestId replaces it.
 #[derive(Debug, Clone)]
@@ -36,38 +36,34 @@ pub struct FirmQuote {
 }
 
 pub async fn upsert_context(conn: &mut PgConnection, context: &QuoteContext) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into quote_request (partner_id, livemode, request_id, request, response) \
+    let sql = "insert into quote_request (partner_id, livemode, request_id, request, response) \
          values ($1, $2, $3, $4, $5) \
          on conflict on constraint quote_request_pkey do update \
-         set request = excluded.request, response = excluded.response, created_at = now()",
-    )
-    .bind(&context.tenant.partner_id)
-    .bind(context.tenant.livemode)
-    .bind(&context.request_id)
-    .bind(&context.request)
-    .bind(&context.response)
-    .execute(conn)
-    .await?;
-    Ok(())
+         set request = excluded.request, response = excluded.response, created_at = now()";
+    let parameters = (
+        &context.tenant.partner_id,
+        context.tenant.livemode,
+        &context.request_id,
+        &context.request,
+        &context.response,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 pub async fn insert_firm(conn: &mut PgConnection, quote: &NewFirmQuote) -> Result<(), StoreError> {
     let terms =
         serde_json::to_value(&quote.terms).map_err(|error| StoreError::corrupt("firm_quote", error))?;
-    sqlx::query(
-        "insert into firm_quote (quote_id, partner_id, livemode, request_id, terms, valid_until) \
-         values ($1, $2, $3, $4, $5, $6)",
-    )
-    .bind(quote.terms.quote_id.as_str())
-    .bind(&quote.tenant.partner_id)
-    .bind(quote.tenant.livemode)
-    .bind(&quote.request_id)
-    .bind(terms)
-    .bind(quote.terms.valid_until.to_utc())
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into firm_quote (quote_id, partner_id, livemode, request_id, terms, valid_until) \
+         values ($1, $2, $3, $4, $5, $6)";
+    let parameters = (
+        quote.terms.quote_id.as_str(),
+        &quote.tenant.partner_id,
+        quote.tenant.livemode,
+        &quote.request_id,
+        terms,
+        quote.terms.valid_until.to_utc(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The terms of a tenant's firm quote.
@@ -76,15 +72,10 @@ pub async fn find_firm(
     tenant: &Tenant,
     quote_id: &str,
 ) -> Result<Option<FirmTerms>, StoreError> {
-    let row: Option<(Value,)> = sqlx::query_as(
-        "select terms from firm_quote where quote_id = $1 and partner_id = $2 and livemode = $3",
-    )
-    .bind(quote_id)
-    .bind(&tenant.partner_id)
-    .bind(tenant.livemode)
-    .fetch_optional(conn)
-    .await?;
-    row.map(|(terms,)| parse(terms)).transpose()
+    let sql = "select terms from firm_quote where quote_id = $1 and partner_id = $2 and livemode = $3";
+    let terms: Option<Value> =
+        statement::find_value(conn, sql, (quote_id, &tenant.partner_id, tenant.livemode)).await?;
+    terms.map(parse).transpose()
 }
 
 /// The terms of a firm quote of any tenant, for operators.
@@ -92,11 +83,9 @@ pub async fn find_firm_by_id(
     conn: &mut PgConnection,
     quote_id: &str,
 ) -> Result<Option<FirmTerms>, StoreError> {
-    let row: Option<(Value,)> = sqlx::query_as("select terms from firm_quote where quote_id = $1")
-        .bind(quote_id)
-        .fetch_optional(conn)
-        .await?;
-    row.map(|(terms,)| parse(terms)).transpose()
+    let sql = "select terms from firm_quote where quote_id = $1";
+    let terms: Option<Value> = statement::find_value(conn, sql, (quote_id,)).await?;
+    terms.map(parse).transpose()
 }
 
 fn parse(terms: Value) -> Result<FirmTerms, StoreError> {
@@ -108,13 +97,9 @@ pub async fn lock_firm(
     conn: &mut PgConnection,
     ids: &[&str],
 ) -> Result<HashMap<String, FirmQuote>, StoreError> {
-    let rows: Vec<(String, String, bool, Value, Option<String>)> = sqlx::query_as(
-        "select quote_id, partner_id, livemode, terms, used_by from firm_quote \
-         where quote_id = any($1::text[]) order by quote_id for update",
-    )
-    .bind(ids)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select quote_id, partner_id, livemode, terms, used_by from firm_quote \
+         where quote_id = any($1::text[]) order by quote_id for update";
+    let rows: Vec<(String, String, bool, Value, Option<String>)> = statement::list(conn, sql, (ids,)).await?;
     let mut quotes = HashMap::with_capacity(rows.len());
     for (id, partner_id, livemode, terms, used_by) in rows {
         let tenant = Tenant { partner_id, livemode };
@@ -126,14 +111,8 @@ pub async fn lock_firm(
 /// Marks quotes as used by executions: `(quote, reference)`.
 pub async fn update_used(conn: &mut PgConnection, used: &[(&str, &str)]) -> Result<(), StoreError> {
     let (quotes, references): (Vec<&str>, Vec<&str>) = used.iter().copied().unzip();
-    sqlx::query(
-        "update firm_quote q set used_by = u.reference \
+    let sql = "update firm_quote q set used_by = u.reference \
          from unnest($1::text[], $2::text[]) as u (quote_id, reference) \
-         where q.quote_id = u.quote_id and q.used_by is null",
-    )
-    .bind(quotes)
-    .bind(references)
-    .execute(conn)
-    .await?;
-    Ok(())
+         where q.quote_id = u.quote_id and q.used_by is null";
+    statement::execute(conn, sql, (quotes, references)).await
 }

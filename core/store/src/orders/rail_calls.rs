@@ -6,11 +6,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
-
-use crate::StoreError;
 
 /// A call of a rail and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,21 +75,6 @@ impl<'a> Columns<'a> {
             .bind(sums().map(|sum| sum.last.took_ms).collect::<Vec<_>>())
             .bind(sums().map(|sum| sum.last.detail.clone()).collect::<Vec<_>>())
     }
-}
-
-/// Deletes rows whose last call is older than this age.
-pub async fn delete_old(
-    conn: &mut PgConnection,
-    age: std::time::Duration,
-    limit: i64,
-) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "delete from rail_call where ctid = any(array( \
-             select ctid from rail_call where first_at < now() - make_interval(secs => $1) \
-                                          and last_at < now() - make_interval(secs => $1) \
-             order by first_at limit $2))",
-    );
-    Ok(done.bind(age.as_secs_f64()).bind(limit).execute(conn).await?.rows_affected())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, Row as _};
 
 use super::intents::{self, Tenant};
-use crate::{StoreError, read};
+use crate::{StoreError, read, statement};
 
 /// The orders of a tenant that may rest: nothing is reserved for them, and each is in memory.
 pub const RESTING_MAX: i64 = 10_000;
@@ -114,18 +114,12 @@ pub async fn count_of_tenants(
     tenants: &BTreeSet<&Tenant>,
 ) -> Result<HashMap<Tenant, i64>, StoreError> {
     let (partners, modes) = intents::tenants(tenants.iter().copied());
-    let rows: Vec<(String, bool, i64)> = sqlx::query_as(
-        "select t.p, t.m, c.resting from unnest($1::text[], $2::bool[]) as t (p, m) \
+    let sql = "select t.p, t.m, c.resting from unnest($1::text[], $2::bool[]) as t (p, m) \
          cross join lateral (select count(*) as resting \
                              from ((select from resting_range where partner_id = t.p and livemode = t.m limit $3) \
                                    union all \
-                                   (select from deposit_wait where partner_id = t.p and livemode = t.m limit $3)) r) c",
-    )
-    .bind(partners)
-    .bind(modes)
-    .bind(RESTING_MAX)
-    .fetch_all(conn)
-    .await?;
+                                   (select from deposit_wait where partner_id = t.p and livemode = t.m limit $3)) r) c";
+    let rows: Vec<(String, bool, i64)> = statement::list(conn, sql, (partners, modes, RESTING_MAX)).await?;
     let counted = |(partner_id, livemode, resting)| (Tenant { partner_id, livemode }, resting);
     Ok(rows.into_iter().map(counted).collect())
 }
@@ -137,41 +131,34 @@ pub async fn insert(conn: &mut PgConnection, rested: &[(Tenant, NewRestingRange)
     let amount = |of: fn(&Range) -> Minor| {
         rested.iter().map(|(_, one)| of(&one.range).to_string()).collect::<Vec<_>>()
     };
-    sqlx::query(
-        "insert into resting_range (reference, input_asset, output_asset, actor, max_input, target_output, \
+    let sql = "insert into resting_range (reference, input_asset, output_asset, actor, max_input, target_output, \
                                     min_output, received_at, deadline, partner_id, livemode) \
          select r, i, o, a, m::numeric, t::numeric, l::numeric, b, d, p, e \
          from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], \
                      $8::timestamptz[], $9::timestamptz[], $10::text[], $11::bool[]) \
                   with ordinality as u (r, i, o, a, m, t, l, b, d, p, e, n) \
-         order by n",
-    )
-    .bind(text(|one| &one.reference))
-    .bind(text(|one| &one.input_asset))
-    .bind(text(|one| &one.output_asset))
-    .bind(text(|one| actor_text(one.actor)))
-    .bind(amount(|range| range.max_input))
-    .bind(amount(|range| range.target_output))
-    .bind(amount(|range| range.min_output))
-    .bind(rested.iter().map(|(_, one)| one.range.received_at.to_utc()).collect::<Vec<_>>())
-    .bind(rested.iter().map(|(_, one)| one.range.deadline.to_utc()).collect::<Vec<_>>())
-    .bind(partners)
-    .bind(modes)
-    .execute(conn)
-    .await?;
-    Ok(())
+         order by n";
+    let parameters = (
+        text(|one| &one.reference),
+        text(|one| &one.input_asset),
+        text(|one| &one.output_asset),
+        text(|one| actor_text(one.actor)),
+        amount(|range| range.max_input),
+        amount(|range| range.target_output),
+        amount(|range| range.min_output),
+        rested.iter().map(|(_, one)| one.range.received_at.to_utc()).collect::<Vec<_>>(),
+        rested.iter().map(|(_, one)| one.range.deadline.to_utc()).collect::<Vec<_>>(),
+        partners,
+        modes,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Removes orders that were filled or have ended.
 pub async fn delete(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
-    sqlx::query(
-        "with waiting as (delete from deposit_wait where reference = any($1::text[])) \
-         delete from resting_range where reference = any($1::text[])",
-    )
-    .bind(references)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "with waiting as (delete from deposit_wait where reference = any($1::text[])) \
+         delete from resting_range where reference = any($1::text[])";
+    statement::execute(conn, sql, (references,)).await
 }
 
 /// Locks the executions that still rest in the given versions, until the transaction ends.
@@ -180,22 +167,16 @@ pub async fn lock_resting(
     asked: &[(&str, i64)],
 ) -> Result<HashSet<String>, StoreError> {
     let (references, versions): (Vec<&str>, Vec<i64>) = asked.iter().copied().unzip();
-    let rows: Vec<(String,)> = sqlx::query_as(
-        "select e.reference from execution e \
+    let sql = "select e.reference from execution e \
            join unnest($1::text[], $2::int8[]) as a (reference, version) using (reference) \
-         where e.version = a.version and e.state_name = 'resting' order by e.reference for update of e",
-    )
-    .bind(references)
-    .bind(versions)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|row| row.0).collect())
+         where e.version = a.version and e.state_name = 'resting' order by e.reference for update of e";
+    Ok(statement::list_values(conn, sql, (references, versions)).await?.into_iter().collect())
 }
 
 /// From where on [`list_added`] has to read after everything that is visible now was read.
 pub async fn horizon(conn: &mut PgConnection) -> Result<Horizon, StoreError> {
-    let oldest = sqlx::query_scalar("select pg_snapshot_xmin(pg_current_snapshot())::text");
-    Ok(Horizon(oldest.fetch_one(conn).await?))
+    let sql = "select pg_snapshot_xmin(pg_current_snapshot())::text";
+    Ok(Horizon(statement::load_value(conn, sql, ()).await?))
 }
 
 /// A page of all resting orders, by their numbers.
@@ -205,7 +186,7 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<Result<RestingRange, UnreadableRange>>, StoreError> {
     let sql = format!("select {COLUMNS} from resting_range where number > $1 order by number limit $2");
-    each(&sqlx::query(sqlx::AssertSqlSafe(sql)).bind(after).bind(limit).fetch_all(conn).await?)
+    each(&statement::list_rows(conn, sqlx::AssertSqlSafe(sql), (after, limit)).await?)
 }
 
 /// The orders that were added since, some of which may have been read before.
@@ -214,20 +195,18 @@ pub async fn list_added(
     since: &Horizon,
 ) -> Result<Vec<Result<RestingRange, UnreadableRange>>, StoreError> {
     let sql = format!("select {COLUMNS} from resting_range where added_by >= $1::text::xid8 order by number");
-    each(&sqlx::query(sqlx::AssertSqlSafe(sql)).bind(&since.0).fetch_all(conn).await?)
+    each(&statement::list_rows(conn, sqlx::AssertSqlSafe(sql), (&since.0,)).await?)
 }
 
 /// Orders that rest here, for the market or for a deposit, and have begun on their chain.
 pub async fn list_begun(conn: &mut PgConnection) -> Result<Vec<String>, StoreError> {
-    let begun = sqlx::query_scalar(
-        "select e.reference from (select reference from resting_range union all select reference from deposit_wait) r \
-         join execution e using (reference) \
+    let sql = "select e.reference from (select reference from resting_range union all select reference from \
+         deposit_wait) r join execution e using (reference) \
          where e.state_name = 'resting' \
            and exists (select from chain_log log \
                        where log.entity = e.entity and log.canonical and log.fact is not null) \
-         order by e.reference",
-    );
-    Ok(begun.fetch_all(conn).await?)
+         order by e.reference";
+    statement::list_values(conn, sql, ()).await
 }
 
 /// Of these orders those that rest.
@@ -236,5 +215,5 @@ pub async fn list_resting(
     references: &[&str],
 ) -> Result<Vec<RestingRange>, StoreError> {
     let sql = format!("select {COLUMNS} from resting_range where reference = any($1::text[])");
-    Ok(sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(references).fetch_all(conn).await?)
+    statement::list(conn, sqlx::AssertSqlSafe(sql), (references,)).await
 }

@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, PgTransaction, Row as _};
 
 use super::bank::{self, BankPayment};
-use crate::{StoreError, read};
+use crate::{StoreError, read, statement};
 
 /// A recall that two operators want.
 #[derive(Debug, Clone)]
@@ -23,49 +23,32 @@ pub struct NewRecall<'a> {
 /// Inserts a recall of an execution's payment. `false`: the bank does not have the payment, or no longer, or another
 /// recall of it is open.
 pub async fn insert(conn: &mut PgConnection, new: &NewRecall<'_>) -> Result<bool, StoreError> {
-    let inserted = sqlx::query(
-        "insert into bank_recall (id, end_to_end_id, execution, reason, information, status) \
+    let sql = "insert into bank_recall (id, end_to_end_id, execution, reason, information, status) \
          select $1, end_to_end_id, execution, $3, $4, 'approved' from bank_payment \
          where execution = $2 and (status in ('sent', 'pending', 'paid') \
                                    or status in ('refused', 'returned') and contradicting = 'paid' \
                                       and (returned_at is null and status = 'refused' or taken_back_at >= returned_at)) \
          for update \
-         on conflict do nothing",
-    )
-    .bind(new.id.as_str())
-    .bind(new.execution)
-    .bind(new.reason.as_str())
-    .bind(new.information)
-    .execute(conn)
-    .await?;
-    Ok(inserted.rows_affected() > 0)
+         on conflict do nothing";
+    let parameters = (new.id.as_str(), new.execution, new.reason.as_str(), new.information);
+    Ok(statement::affected(conn, sql, parameters).await? > 0)
 }
 
 /// The recall of an execution's payment whose end is not known, or that has a contradiction.
 pub async fn find_open(conn: &mut PgConnection, execution: &str) -> Result<Option<Recall>, StoreError> {
-    let recall = sqlx::query_as(
-        "select * from bank_recall where execution = $1 and closed_at is null \
+    let sql = "select * from bank_recall where execution = $1 and closed_at is null \
            and (contradicting is not null or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested')) \
-         order by approved_at, id limit 1",
-    )
-    .bind(execution)
-    .fetch_optional(conn)
-    .await?;
-    Ok(recall)
+         order by approved_at, id limit 1";
+    statement::find(conn, sql, (execution,)).await
 }
 
 /// Closes the open recalls of an execution's payment. One that was not sent is withdrawn. `false`: none is open.
 pub async fn close(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
-    let closed = sqlx::query(
-        "update bank_recall set closed_at = now(), updated_at = now(), \
+    let sql = "update bank_recall set closed_at = now(), updated_at = now(), \
                 status = case when status = 'approved' and giving_at is null then 'withdrawn' else status end \
          where execution = $1 and closed_at is null \
-           and (contradicting is not null or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested'))",
-    )
-    .bind(execution)
-    .execute(conn)
-    .await?;
-    Ok(closed.rows_affected() > 0)
+           and (contradicting is not null or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested'))";
+    Ok(statement::affected(conn, sql, (execution,)).await? > 0)
 }
 
 /// A recall that is to be sent, with its payment.
@@ -114,20 +97,14 @@ pub async fn list_due(
     after: Option<&(DateTime<Utc>, String)>,
     limit: i64,
 ) -> Result<Vec<DueRecall>, StoreError> {
-    let rows = sqlx::query_as(
-        "select r.id, r.end_to_end_id, r.execution, r.reason, r.information, r.approved_at, r.staged_file, \
+    let sql = "select r.id, r.end_to_end_id, r.execution, r.reason, r.information, r.approved_at, r.staged_file, \
                 r.giving_at is not null as is_giving, p.message_id, p.amount::text as amount, p.currency, p.exponent \
          from bank_recall r join bank_payment p using (end_to_end_id) \
          where r.status = 'approved' and (r.closed_at is null or r.giving_at is not null) \
            and (r.approved_at, r.id) > (coalesce($1, '-infinity'), $2) \
-         order by r.approved_at, r.id limit $3",
-    )
-    .bind(after.map(|(at, _)| *at))
-    .bind(after.map_or("", |(_, id)| id.as_str()))
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by r.approved_at, r.id limit $3";
+    statement::list(conn, sql, (after.map(|(at, _)| *at), after.map_or("", |(_, id)| id.as_str()), limit))
+        .await
 }
 
 /// Names the file of a recall in place of `before`. `false`: another process has named one, the file may be with the
@@ -138,17 +115,10 @@ pub async fn name_file(
     before: Option<&str>,
     file: &str,
 ) -> Result<bool, StoreError> {
-    let named = sqlx::query(
-        "update bank_recall set staged_file = $3 \
+    let sql = "update bank_recall set staged_file = $3 \
          where id = $1 and status = 'approved' and closed_at is null and giving_at is null \
-           and staged_file is not distinct from $2",
-    )
-    .bind(id.as_str())
-    .bind(before)
-    .bind(file)
-    .execute(conn)
-    .await?;
-    Ok(named.rows_affected() > 0)
+           and staged_file is not distinct from $2";
+    Ok(statement::affected(conn, sql, (id.as_str(), before, file)).await? > 0)
 }
 
 /// Whether a recall's file is moved to the bank.
@@ -180,17 +150,11 @@ pub async fn begin_giving(
             }
         },
     };
-    let changed = sqlx::query(
-        "update bank_recall set giving_at = case when $3 then now() end, updated_at = now(), \
+    let sql = "update bank_recall set giving_at = case when $3 then now() end, updated_at = now(), \
                 status = case when $3 then status else 'not_needed' end \
-         where id = $1 and staged_file = $2 and status = 'approved' and closed_at is null and giving_at is null",
-    )
-    .bind(id.as_str())
-    .bind(file)
-    .bind(is_needed)
-    .execute(&mut **tx)
-    .await?;
-    Ok(match (changed.rows_affected() > 0, is_needed) {
+         where id = $1 and staged_file = $2 and status = 'approved' and closed_at is null and giving_at is null";
+    let changed = statement::affected(tx, sql, (id.as_str(), file, is_needed)).await?;
+    Ok(match (changed > 0, is_needed) {
         (true, true) => Giving::Begun,
         (true, false) => Giving::NotNeeded,
         (false, _) => Giving::Changed,
@@ -199,15 +163,10 @@ pub async fn begin_giving(
 
 /// Records that the file is in the bank's folder. An answer may have come before.
 pub async fn mark_sent(conn: &mut PgConnection, id: &RecallId) -> Result<(), StoreError> {
-    sqlx::query(
-        "update bank_recall set sent_at = coalesce(sent_at, now()), updated_at = now(), \
+    let sql = "update bank_recall set sent_at = coalesce(sent_at, now()), updated_at = now(), \
                 status = case when status = 'approved' then 'sent' else status end \
-         where id = $1 and giving_at is not null",
-    )
-    .bind(id.as_str())
-    .execute(conn)
-    .await?;
-    Ok(())
+         where id = $1 and giving_at is not null";
+    statement::execute(conn, sql, (id.as_str(),)).await
 }
 
 /// A recall and what is known of it.
@@ -267,10 +226,8 @@ pub enum Answered {
 pub async fn lock_answered(tx: &mut PgTransaction<'_>, of: &RecallSubject) -> Result<Answered, StoreError> {
     let case: Option<(String, bool)> = match &of.case {
         Some(id) => {
-            sqlx::query_as("select end_to_end_id, giving_at is not null from bank_recall where id = $1")
-                .bind(id)
-                .fetch_optional(&mut **tx)
-                .await?
+            let sql = "select end_to_end_id, giving_at is not null from bank_recall where id = $1";
+            statement::find(tx, sql, (id,)).await?
         }
         None => None,
     };
@@ -285,15 +242,10 @@ pub async fn lock_answered(tx: &mut PgTransaction<'_>, of: &RecallSubject) -> Re
         return Ok(Answered::Unknown);
     }
     let known = of.case.as_deref().filter(|_| case.is_some());
-    let recall: Option<Recall> = sqlx::query_as(
-        "select * from bank_recall \
+    let sql = "select * from bank_recall \
          where end_to_end_id = $1 and giving_at is not null and ($2::text is null or id = $2) \
-         order by approved_at desc, id desc limit 1 for update",
-    )
-    .bind(&payment.end_to_end_id)
-    .bind(known)
-    .fetch_optional(&mut **tx)
-    .await?;
+         order by approved_at desc, id desc limit 1 for update";
+    let recall: Option<Recall> = statement::find(tx, sql, (&payment.end_to_end_id, known)).await?;
     Ok(match recall {
         // A case of the bank's own about a payment that we recall under another one.
         Some(recall) => Answered::Recall(Box::new(recall)),
@@ -325,23 +277,21 @@ pub async fn update_answered(
         | RecallAnswer::Accepted
         | RecallAnswer::PartlyAccepted => (None, None),
     };
-    sqlx::query(
-        "update bank_recall set status = $2, updated_at = now(), \
+    let sql = "update bank_recall set status = $2, updated_at = now(), \
                 answered_at = case when status = $2 then coalesce(answered_at, now()) else now() end, \
                 answer_reason = coalesce(answer_reason, $3), answer_text = coalesce(answer_text, $4), \
                 closed_at = case when $5 and contradicting is distinct from $6 then null else closed_at end, \
                 contradicting = case when $5 then $6 else contradicting end \
-         where id = $1",
-    )
-    .bind(answered.id.as_str())
-    .bind(answered.status.as_str())
-    .bind(reason)
-    .bind(text)
-    .bind(answered.is_contradiction)
-    .bind(answered.answer.as_str())
-    .execute(conn)
-    .await?;
-    Ok(())
+         where id = $1";
+    let parameters = (
+        answered.id.as_str(),
+        answered.status.as_str(),
+        reason,
+        text,
+        answered.is_contradiction,
+        answered.answer.as_str(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Records an answer to a request that was never made, once for each file. `false`: it was recorded before.
@@ -352,32 +302,23 @@ pub async fn insert_unrequested(
     answer: &RecallAnswer,
     file: &[u8; 32],
 ) -> Result<bool, StoreError> {
-    let inserted = sqlx::query(
-        "insert into bank_recall (id, end_to_end_id, execution, status, answered_at, contradicting, file) \
-         values ($1, $2, $3, 'unrequested', now(), $4, $5) on conflict do nothing",
-    )
-    .bind(id.as_str())
-    .bind(&payment.end_to_end_id)
-    .bind(&payment.execution)
-    .bind(answer.as_str())
-    .bind(file.as_slice())
-    .execute(conn)
-    .await?;
-    Ok(inserted.rows_affected() > 0)
+    let sql = "insert into bank_recall (id, end_to_end_id, execution, status, answered_at, contradicting, file) \
+         values ($1, $2, $3, 'unrequested', now(), $4, $5) on conflict do nothing";
+    let parameters =
+        (id.as_str(), &payment.end_to_end_id, &payment.execution, answer.as_str(), file.as_slice());
+    Ok(statement::affected(conn, sql, parameters).await? > 0)
 }
 
 /// The payment came back, or will never be made: recalls of it that the bank has not rejected have ended.
 pub async fn mark_recalled(conn: &mut PgConnection, end_to_end_id: &str) -> Result<u64, StoreError> {
-    let ended = sqlx::query(
-        "update bank_recall set updated_at = now(), \
+    let sql = "update bank_recall set updated_at = now(), \
                 status = case when giving_at is null then 'not_needed' else 'recalled' end \
-         where end_to_end_id = $1 and status in ('approved', 'sent', 'pending', 'accepted')",
-    );
-    Ok(ended.bind(end_to_end_id).execute(conn).await?.rows_affected())
+         where end_to_end_id = $1 and status in ('approved', 'sent', 'pending', 'accepted')";
+    statement::affected(conn, sql, (end_to_end_id,)).await
 }
 
 pub async fn find(conn: &mut PgConnection, id: &str) -> Result<Option<Recall>, StoreError> {
-    Ok(sqlx::query_as("select * from bank_recall where id = $1").bind(id).fetch_optional(conn).await?)
+    statement::find(conn, "select * from bank_recall where id = $1", (id,)).await
 }
 
 /// The filter of a list, newest first.
@@ -392,20 +333,18 @@ pub struct RecallFilter<'a> {
 }
 
 pub async fn list(conn: &mut PgConnection, filter: &RecallFilter<'_>) -> Result<Vec<Recall>, StoreError> {
-    let rows = sqlx::query_as(
-        "select * from bank_recall \
+    let sql = "select * from bank_recall \
          where (not $1 or (closed_at is null and (contradicting is not null \
                            or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested')))) \
            and ($2::text is null or execution = $2) \
            and ($3::timestamptz is null or (approved_at, id) < ($3, $4)) \
-         order by approved_at desc, id desc limit $5",
-    )
-    .bind(filter.is_open)
-    .bind(filter.execution)
-    .bind(filter.before.map(|before| before.0))
-    .bind(filter.before.map(|before| before.1))
-    .bind(filter.limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by approved_at desc, id desc limit $5";
+    let parameters = (
+        filter.is_open,
+        filter.execution,
+        filter.before.map(|before| before.0),
+        filter.before.map(|before| before.1),
+        filter.limit,
+    );
+    statement::list(conn, sql, parameters).await
 }

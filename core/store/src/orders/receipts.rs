@@ -4,19 +4,15 @@ use dvp_domain::receipt::Receipt;
 use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A receipt, the reference of its execution, and when it is issued.
 pub type NewReceipt = (String, Receipt, Timestamp);
 
 /// The stored body's text; of an erased receipt, what is left of it.
 pub async fn find_body(conn: &mut PgConnection, reference: &str) -> Result<Option<String>, StoreError> {
-    let row: Option<(String,)> =
-        sqlx::query_as("select coalesce(body, remainder) from receipt where reference = $1")
-            .bind(reference)
-            .fetch_optional(conn)
-            .await?;
-    Ok(row.map(|row| row.0))
+    let sql = "select coalesce(body, remainder) from receipt where reference = $1";
+    statement::find_value(conn, sql, (reference,)).await
 }
 
 /// An anchor in a canonical block, by one of the relayer accounts.
@@ -36,14 +32,9 @@ pub async fn find_anchor(
     conn: &mut PgConnection,
     content_hash: &[u8],
 ) -> Result<Option<AnchorRow>, StoreError> {
-    let row = sqlx::query_as(
-        "select log.chain_id, contract, tx_hash, block_number, block_number <= final_number as is_final \
+    let sql = "select log.chain_id, contract, tx_hash, block_number, block_number <= final_number as is_final \
          from chain_log log join chain_cursor cursor on cursor.chain_id = log.chain_id \
          where entity = $1 and event = 'Anchored' and canonical and fact is not null \
-         order by block_number, log_index limit 1",
-    )
-    .bind(content_hash)
-    .fetch_optional(conn)
-    .await?;
-    Ok(row)
+         order by block_number, log_index limit 1";
+    statement::find(conn, sql, (content_hash,)).await
 }

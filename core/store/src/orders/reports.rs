@@ -20,7 +20,7 @@ use sqlx::{FromRow, PgConnection, Row as _};
 use crate::orders::events;
 use crate::orders::executions::RefType;
 use crate::orders::intents::Tenant;
-use crate::{StoreError, read};
+use crate::{StoreError, read, statement};
 
 /// An execution with the requested identifier.
 #[derive(Debug, Clone)]
@@ -52,12 +52,8 @@ pub async fn list_named(
              where partner_id = $1 and livemode = $2 and reference = any($3::text[])"
         }
     };
-    let rows: Vec<(String, Value, Value)> = sqlx::query_as(sql)
-        .bind(&tenant.partner_id)
-        .bind(tenant.livemode)
-        .bind(names)
-        .fetch_all(conn)
-        .await?;
+    let rows: Vec<(String, Value, Value)> =
+        statement::list(conn, sql, (&tenant.partner_id, tenant.livemode, names)).await?;
     rows.into_iter()
         .map(|(name, terms, state)| {
             Ok(Named {
@@ -74,13 +70,10 @@ pub async fn list_recorded(
     conn: &mut PgConnection,
     references: &[&str],
 ) -> Result<HashMap<String, Vec<Recorded>>, StoreError> {
-    let rows: Vec<(String, String, DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
-        "select reference, type, occurred_at, observed_at from event_record where reference = any($1::text[]) \
-         order by reference, sequence",
-    )
-    .bind(references)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select reference, type, occurred_at, observed_at from event_record where reference = any($1::text[]) \
+         order by reference, sequence";
+    let rows: Vec<(String, String, DateTime<Utc>, DateTime<Utc>)> =
+        statement::list(conn, sql, (references,)).await?;
     let mut recorded: HashMap<String, Vec<Recorded>> = HashMap::new();
     for (reference, kind, occurred, observed) in rows {
         let kind = events::kind(&kind)?;
@@ -92,12 +85,10 @@ pub async fn list_recorded(
 
 /// The position of a tenant's newest event; zero when there is none.
 pub async fn load_position(conn: &mut PgConnection, tenant: &Tenant) -> Result<i64, StoreError> {
-    let position = sqlx::query_scalar(
-        "select greatest(0, \
+    let sql = "select greatest(0, \
                 (select max(position) from event where partner_id = $1 and livemode = $2), \
-                (select max(position) from event_history where partner_id = $1 and livemode = $2))",
-    );
-    Ok(position.bind(&tenant.partner_id).bind(tenant.livemode).fetch_one(conn).await?)
+                (select max(position) from event_history where partner_id = $1 and livemode = $2))";
+    statement::load_value(conn, sql, (&tenant.partner_id, tenant.livemode)).await
 }
 
 /// The position of a tenant's newest event recorded before `cutoff`; zero when there is none. Events are committed within
@@ -107,18 +98,11 @@ pub async fn load_position_at(
     tenant: &Tenant,
     cutoff: DateTime<Utc>,
 ) -> Result<i64, StoreError> {
-    let row: (i64,) = sqlx::query_as(
-        "with latest as (select max(observed_at) as at from event_record \
+    let sql = "with latest as (select max(observed_at) as at from event_record \
                          where partner_id = $1 and livemode = $2 and observed_at < $3) \
          select coalesce(max(position), 0) from latest, event_record \
-         where partner_id = $1 and livemode = $2 and observed_at < $3 and observed_at >= latest.at - interval '1 hour'",
-    )
-    .bind(&tenant.partner_id)
-    .bind(tenant.livemode)
-    .bind(cutoff)
-    .fetch_one(conn)
-    .await?;
-    Ok(row.0)
+         where partner_id = $1 and livemode = $2 and observed_at < $3 and observed_at >= latest.at - interval '1 hour'";
+    statement::load_value(conn, sql, (&tenant.partner_id, tenant.livemode, cutoff)).await
 }
 
 /// The executions of a report: accepted from `from` on and before `until`, as known at `position`.
@@ -171,8 +155,7 @@ pub async fn list_range(
     after: Option<&(DateTime<Utc>, String)>,
     limit: i64,
 ) -> Result<Vec<ReportedExecution>, StoreError> {
-    let rows = sqlx::query_as(
-        "select e.terms, e.state, last.type, last.observed_at, last.object, r.content_hash, \
+    let sql = "select e.terms, e.state, last.type, last.observed_at, last.object, r.content_hash, \
                 (select array_agg(l.event order by l.block_number, l.log_index) from chain_log l \
                  where l.entity = e.entity and l.canonical) as chain_events, \
                 (select array_agg(distinct b.kind order by b.kind) from reconciliation_break b \
@@ -185,19 +168,18 @@ pub async fn list_range(
          left join receipt r on r.reference = e.reference \
          where e.partner_id = $1 and e.livemode = $2 and e.accepted_at >= $3 and e.accepted_at < $4 \
            and ($6::timestamptz is null or (e.accepted_at, e.reference) > ($6, $7::text)) \
-         order by e.accepted_at, e.reference limit $8",
-    )
-    .bind(&range.tenant.partner_id)
-    .bind(range.tenant.livemode)
-    .bind(range.from)
-    .bind(range.until)
-    .bind(range.position)
-    .bind(after.map(|after| after.0))
-    .bind(after.map(|after| after.1.as_str()))
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by e.accepted_at, e.reference limit $8";
+    let parameters = (
+        &range.tenant.partner_id,
+        range.tenant.livemode,
+        range.from,
+        range.until,
+        range.position,
+        after.map(|after| after.0),
+        after.map(|after| after.1.as_str()),
+        limit,
+    );
+    statement::list(conn, sql, parameters).await
 }
 
 /// The amounts of one currency in one status of a report's executions. Amounts are decimal integers.
@@ -217,8 +199,7 @@ pub struct CurrencyTotal {
 /// The totals of a report, independent of its pages. Fees are those of executions whose payout was carried out.
 pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<CurrencyTotal>, StoreError> {
     let kinds = EventType::ALL;
-    let rows = sqlx::query_as(
-        "with reported as ( \
+    let sql = "with reported as ( \
              select last.object -> 'input' as input, last.object -> 'output' as output, rule.status, \
                     case when rule.is_paid then e.terms -> 'plan' -> 'priced' -> 'fees' end as fees \
              from execution e \
@@ -247,17 +228,16 @@ pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<C
                 coalesce(sum(amount) filter (where what = 'output'), 0)::text as output, \
                 coalesce(sum(amount) filter (where what = 'deducted'), 0)::text as deducted, \
                 coalesce(sum(amount) filter (where what = 'absorbed'), 0)::text as absorbed \
-         from flow group by currency, exponent, status order by currency, exponent, status",
-    )
-    .bind(&range.tenant.partner_id)
-    .bind(range.tenant.livemode)
-    .bind(range.from)
-    .bind(range.until)
-    .bind(range.position)
-    .bind(kinds.map(EventType::as_str))
-    .bind(kinds.map(|kind| ExecutionStatus::after(kind).as_str()))
-    .bind(kinds.map(EventType::is_paid))
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         from flow group by currency, exponent, status order by currency, exponent, status";
+    let parameters = (
+        &range.tenant.partner_id,
+        range.tenant.livemode,
+        range.from,
+        range.until,
+        range.position,
+        kinds.map(EventType::as_str),
+        kinds.map(|kind| ExecutionStatus::after(kind).as_str()),
+        kinds.map(EventType::is_paid),
+    );
+    statement::list(conn, sql, parameters).await
 }

@@ -7,7 +7,7 @@ use dvp_domain::money::Minor;
 use rust_decimal::Decimal;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A new resting order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,26 +81,24 @@ fn minor(text: &str) -> Result<Minor, StoreError> {
 /// Inserts a resting order and returns its id. `None`: its maker has another one with the same own id, or is not the
 /// provider's maker for this wallet any more. The maker cannot change before the insertion is committed.
 pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Option<i64>, StoreError> {
-    let row: Option<(i64,)> = sqlx::query_as(
-        "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining, \
+    let sql = "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining, \
                                     client_order_id, partner_id) \
          select $1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $6::text::numeric, $7, $8 \
          where $8::text is null \
             or exists (select from maker m where m.partner_id = $8 and m.provider_id = $1 \
                          and lower(m.wallet) = lower($2) and m.ended_at is null for share) \
-         on conflict on constraint resting_order_client_key do nothing returning id",
-    )
-    .bind(&new.provider_id)
-    .bind(&new.wallet)
-    .bind(&new.input_asset)
-    .bind(&new.output_asset)
-    .bind(new.rate.to_string())
-    .bind(new.amount.to_string())
-    .bind(new.placed_by.as_ref().map(|by| &by.client_order_id))
-    .bind(new.placed_by.as_ref().map(|by| &by.partner_id))
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(|row| row.0))
+         on conflict on constraint resting_order_client_key do nothing returning id";
+    let parameters = (
+        &new.provider_id,
+        &new.wallet,
+        &new.input_asset,
+        &new.output_asset,
+        new.rate.to_string(),
+        new.amount.to_string(),
+        new.placed_by.as_ref().map(|by| &by.client_order_id),
+        new.placed_by.as_ref().map(|by| &by.partner_id),
+    );
+    statement::find_value(conn, sql, parameters).await
 }
 
 /// At most [`LEVELS_MAX`] orders of each pair with a remaining amount, taken from the providers in turn: the best of each,
@@ -108,8 +106,7 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Op
 /// present one for its present terms only, if it is enabled and not paused: fills are released to the order's wallet, at
 /// the order's rate.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
-    let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
-        "with recursive book as ( \
+    let sql = "with recursive book as ( \
              (select input_asset, output_asset, provider_id from resting_order where remaining > 0 \
               order by input_asset, output_asset, provider_id limit 1) \
              union all \
@@ -135,11 +132,9 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
              select *, row_number() over (partition by input_asset, output_asset order by turn, rate desc, id) as place \
              from best) \
          select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text from offered \
-         where place <= $1 order by input_asset, output_asset, offered.rate desc, id",
-    )
-    .bind(LEVELS_MAX)
-    .fetch_all(conn)
-    .await?;
+         where place <= $1 order by input_asset, output_asset, offered.rate desc, id";
+    let rows: Vec<(i64, String, String, String, String, String, String)> =
+        statement::list(conn, sql, (LEVELS_MAX,)).await?;
     rows.into_iter()
         .map(|(id, provider_id, wallet, input_asset, output_asset, rate, remaining)| {
             let rate = Decimal::from_str_exact(&rate);
@@ -159,18 +154,14 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
 /// Locks orders in id order and returns the remaining amount of each; zero for those of a maker that is disabled or paused,
 /// has ended, or has other terms now.
 pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, Minor>, StoreError> {
-    let rows: Vec<(i64, String)> = sqlx::query_as(
-        "select id, case when client_order_id is not null and not exists ( \
+    let sql = "select id, case when client_order_id is not null and not exists ( \
                              select from maker m join partner p on p.id = m.partner_id \
                              where m.provider_id = o.provider_id and lower(m.wallet) = lower(o.wallet) \
                                and m.orders_from <= o.id and m.ended_at is null and p.disabled_at is null \
                                and not exists (select from pause where scope = 'partner' and target = p.id)) \
                          then '0' else remaining::text end \
-         from resting_order o where id = any($1::int8[]) order by id for update of o",
-    )
-    .bind(ids)
-    .fetch_all(conn)
-    .await?;
+         from resting_order o where id = any($1::int8[]) order by id for update of o";
+    let rows: Vec<(i64, String)> = statement::list(conn, sql, (ids,)).await?;
     rows.into_iter().map(|(id, remaining)| Ok((id, minor(&remaining)?))).collect()
 }
 
@@ -178,16 +169,10 @@ pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, M
 pub async fn take(conn: &mut PgConnection, taken: &HashMap<i64, Minor>) -> Result<(), StoreError> {
     let (ids, amounts): (Vec<i64>, Vec<String>) =
         taken.iter().map(|(id, amount)| (*id, amount.to_string())).unzip();
-    sqlx::query(
-        "update resting_order o set remaining = o.remaining - t.amount::numeric \
+    let sql = "update resting_order o set remaining = o.remaining - t.amount::numeric \
          from unnest($1::int8[], $2::text[]) as t (id, amount) \
-         where o.id = t.id",
-    )
-    .bind(ids)
-    .bind(amounts)
-    .execute(conn)
-    .await?;
-    Ok(())
+         where o.id = t.id";
+    statement::execute(conn, sql, (ids, amounts)).await
 }
 
 /// Returns amounts to locked orders, unless they were cancelled. An order that was wholly taken when its maker ended, or
@@ -195,8 +180,7 @@ pub async fn take(conn: &mut PgConnection, taken: &HashMap<i64, Minor>) -> Resul
 pub async fn restore(conn: &mut PgConnection, given_back: &HashMap<i64, Minor>) -> Result<(), StoreError> {
     let (ids, amounts): (Vec<i64>, Vec<String>) =
         given_back.iter().map(|(id, amount)| (*id, amount.to_string())).unzip();
-    sqlx::query(
-        // Materialized: a row that is locked now may be free when it is asked for again.
+    let sql = // Materialized: a row that is locked now may be free when it is asked for again.
         "with given as materialized ( \
              select r.id, t.amount::numeric as amount, r.client_order_id is null \
                  or exists (select from maker m where m.provider_id = r.provider_id \
@@ -207,44 +191,27 @@ pub async fn restore(conn: &mut PgConnection, given_back: &HashMap<i64, Minor>) 
          set remaining = case when g.has_maker then o.remaining + g.amount else 0 end, \
              cancelled = case when g.has_maker then null else o.remaining end, \
              cancelled_at = case when g.has_maker then null else clock_timestamp() end \
-         from given g where o.id = g.id and o.cancelled_at is null",
-    )
-    .bind(ids)
-    .bind(amounts)
-    .execute(conn)
-    .await?;
-    Ok(())
+         from given g where o.id = g.id and o.cancelled_at is null";
+    statement::execute(conn, sql, (ids, amounts)).await
 }
 
 /// Cancels an order that a maker has placed: its remaining amount is no longer offered. `false`: there is no such order,
 /// or it was cancelled before.
 pub async fn cancel(conn: &mut PgConnection, placer: Placer<'_>, id: i64) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update resting_order set cancelled = remaining, remaining = 0, cancelled_at = clock_timestamp() \
-         where id = $1 and provider_id = $2 and partner_id = $3 and cancelled_at is null",
-    )
-    .bind(id)
-    .bind(placer.provider_id)
-    .bind(placer.partner_id)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() > 0)
+    let sql = "update resting_order set cancelled = remaining, remaining = 0, cancelled_at = clock_timestamp() \
+         where id = $1 and provider_id = $2 and partner_id = $3 and cancelled_at is null";
+    Ok(statement::affected(conn, sql, (id, placer.provider_id, placer.partner_id)).await? > 0)
 }
 
 /// Cancels the open orders of makers of providers. They are locked in id order, as by [`lock`]. A wholly taken one stays
 /// filled until a taker returns an amount: [`restore`] cancels it then.
 pub async fn cancel_open(conn: &mut PgConnection, provider_ids: &[&str]) -> Result<(), StoreError> {
-    sqlx::query(
-        "update resting_order o set cancelled = o.remaining, remaining = 0, cancelled_at = clock_timestamp() \
+    let sql = "update resting_order o set cancelled = o.remaining, remaining = 0, cancelled_at = clock_timestamp() \
          from (select id from resting_order \
                where provider_id = any($1::text[]) and client_order_id is not null and remaining > 0 \
                order by id for update) mine \
-         where o.id = mine.id and o.remaining > 0",
-    )
-    .bind(provider_ids)
-    .execute(conn)
-    .await?;
-    Ok(())
+         where o.id = mine.id and o.remaining > 0";
+    statement::execute(conn, sql, (provider_ids,)).await
 }
 
 /// An order that a maker has placed.
@@ -255,8 +222,7 @@ pub async fn find(
 ) -> Result<Option<RestingOrderRow>, StoreError> {
     let sql =
         format!("select {COLUMNS} from resting_order where id = $1 and provider_id = $2 and partner_id = $3");
-    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(id);
-    Ok(found.bind(placer.provider_id).bind(placer.partner_id).fetch_optional(conn).await?)
+    statement::find(conn, sqlx::AssertSqlSafe(sql), (id, placer.provider_id, placer.partner_id)).await
 }
 
 /// The order with the maker's own id.
@@ -269,8 +235,8 @@ pub async fn find_by_client_id(
         "select {COLUMNS} from resting_order \
          where provider_id = $1 and partner_id = $2 and client_order_id = $3"
     );
-    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(placer.provider_id);
-    Ok(found.bind(placer.partner_id).bind(client_order_id).fetch_optional(conn).await?)
+    let sql = sqlx::AssertSqlSafe(sql);
+    statement::find(conn, sql, (placer.provider_id, placer.partner_id, client_order_id)).await
 }
 
 /// The number of a provider's orders with a remaining amount in a pair.
@@ -279,11 +245,9 @@ pub async fn count_open(
     provider_id: &str,
     (input, output): (&str, &str),
 ) -> Result<i64, StoreError> {
-    let count = sqlx::query_scalar(
-        "select count(*) from resting_order \
-         where input_asset = $2 and output_asset = $3 and remaining > 0 and provider_id = $1",
-    );
-    Ok(count.bind(provider_id).bind(input).bind(output).fetch_one(conn).await?)
+    let sql = "select count(*) from resting_order \
+         where input_asset = $2 and output_asset = $3 and remaining > 0 and provider_id = $1";
+    statement::load_value(conn, sql, (provider_id, input, output)).await
 }
 
 /// The orders that a maker has placed, newest first: all, or those with a remaining amount, before an id.
@@ -299,6 +263,6 @@ pub async fn list_of(
          where provider_id = $1 and partner_id = $2 and (remaining > 0 or not $3) and ($4::int8 is null or id < $4) \
          order by id desc limit $5"
     );
-    let rows = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(placer.provider_id).bind(placer.partner_id);
-    Ok(rows.bind(is_open).bind(before).bind(limit).fetch_all(conn).await?)
+    let sql = sqlx::AssertSqlSafe(sql);
+    statement::list(conn, sql, (placer.provider_id, placer.partner_id, is_open, before, limit)).await
 }

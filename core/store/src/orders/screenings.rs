@@ -3,7 +3,7 @@
 use dvp_domain::screening::{ScreeningResult, Source};
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, known, statement};
 
 /// A new result.
 #[derive(Debug, Clone, Copy)]
@@ -20,39 +20,23 @@ pub async fn find_latest(
     conn: &mut PgConnection,
     reference: &str,
 ) -> Result<Option<ScreeningResult>, StoreError> {
-    let row: Option<(String,)> =
-        sqlx::query_as("select verdict from screening where reference = $1 order by id desc limit 1")
-            .bind(reference)
-            .fetch_optional(conn)
-            .await?;
-    let parse = |(text,): (String,)| {
-        ScreeningResult::parse(&text)
-            .ok_or_else(|| StoreError::corrupt("screening", format_args!("verdict {text}")))
-    };
-    row.map(parse).transpose()
+    let sql = "select verdict from screening where reference = $1 order by id desc limit 1";
+    let found: Option<String> = statement::find_value(conn, sql, (reference,)).await?;
+    found.map(|verdict| known("screening", &verdict, ScreeningResult::parse)).transpose()
 }
 
 /// Records a result, unless it equals the latest one.
 pub async fn insert(conn: &mut PgConnection, new: &NewScreening<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into screening (reference, verdict, source, detail) \
+    let sql = "insert into screening (reference, verdict, source, detail) \
          select $1, $2, $3, $4 \
          where ($2, $3, $4) is distinct from \
-             (select (verdict, source, detail) from screening where reference = $1 order by id desc limit 1)",
-    )
-    .bind(new.reference)
-    .bind(new.verdict.as_str())
-    .bind(new.source.as_str())
-    .bind(new.detail)
-    .execute(conn)
-    .await?;
-    Ok(())
+             (select (verdict, source, detail) from screening where reference = $1 order by id desc limit 1)";
+    statement::execute(conn, sql, (new.reference, new.verdict.as_str(), new.source.as_str(), new.detail))
+        .await
 }
 
 /// The number of accepted orders that are held.
 pub async fn count_held(conn: &mut PgConnection) -> Result<i64, StoreError> {
-    let count = sqlx::query_scalar(
-        "select count(*) from effect where kind = 'lock' and last_result = 'held by screening'",
-    );
-    Ok(count.fetch_one(conn).await?)
+    let sql = "select count(*) from effect where kind = 'lock' and last_result = 'held by screening'";
+    statement::load_value(conn, sql, ()).await
 }

@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 use sqlx::{FromRow, PgConnection, Row as _};
 
-use crate::{StoreError, read};
+use crate::{StoreError, read, statement};
 
 /// A new recipient.
 #[derive(Debug, Clone)]
@@ -94,44 +94,31 @@ impl FromRow<'_, PgRow> for DestinationRow {
 }
 
 pub async fn insert_beneficiary(conn: &mut PgConnection, new: &NewBeneficiary<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into beneficiary (id, partner_id, name, country, address, created_by) values ($1, $2, $3, $4, $5, $6)",
-    )
-    .bind(new.id)
-    .bind(new.partner_id)
-    .bind(new.name)
-    .bind(new.country)
-    .bind(new.address.map(Json))
-    .bind(new.operator)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into beneficiary (id, partner_id, name, country, address, created_by) \
+         values ($1, $2, $3, $4, $5, $6)";
+    let parameters = (new.id, new.partner_id, new.name, new.country, new.address.map(Json), new.operator);
+    statement::execute(conn, sql, parameters).await
 }
 
 pub async fn insert_destination(conn: &mut PgConnection, new: &NewDestination<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into destination (id, beneficiary_id, account, currency, payout_method, swift_code, bank, created_by) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8)",
-    )
-    .bind(new.id)
-    .bind(new.beneficiary_id)
-    .bind(new.account)
-    .bind(new.currency)
-    .bind(new.method.as_str())
-    .bind(new.swift_code)
-    .bind(new.bank)
-    .bind(new.operator)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into destination (id, beneficiary_id, account, currency, payout_method, swift_code, bank, \
+         created_by) values ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let parameters = (
+        new.id,
+        new.beneficiary_id,
+        new.account,
+        new.currency,
+        new.method.as_str(),
+        new.swift_code,
+        new.bank,
+        new.operator,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 pub async fn has_beneficiary(conn: &mut PgConnection, id: &str) -> Result<bool, StoreError> {
-    let row: (bool,) = sqlx::query_as("select exists (select 1 from beneficiary where id = $1)")
-        .bind(id)
-        .fetch_one(conn)
-        .await?;
-    Ok(row.0)
+    let sql = "select exists (select 1 from beneficiary where id = $1)";
+    statement::load_value(conn, sql, (id,)).await
 }
 
 /// The destinations of recipients that were looked up, by partner and `bene_…:dest_…`; `None`: it is not registered.
@@ -142,15 +129,15 @@ pub async fn find_destinations(
     conn: &mut PgConnection,
     named: &[(&str, &str, &str)],
 ) -> Result<Destinations, StoreError> {
-    let statement = format!(
+    let sql = sqlx::AssertSqlSafe(format!(
         "{COLUMNS} where (b.partner_id, b.id, d.id) in (select * from unnest($1::text[], $2::text[], $3::text[]))"
+    ));
+    let parameters = (
+        named.iter().map(|(partner, _, _)| *partner).collect::<Vec<_>>(),
+        named.iter().map(|(_, beneficiary, _)| *beneficiary).collect::<Vec<_>>(),
+        named.iter().map(|(_, _, destination)| *destination).collect::<Vec<_>>(),
     );
-    let rows: Vec<DestinationRow> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
-        .bind(named.iter().map(|(partner, _, _)| *partner).collect::<Vec<_>>())
-        .bind(named.iter().map(|(_, beneficiary, _)| *beneficiary).collect::<Vec<_>>())
-        .bind(named.iter().map(|(_, _, destination)| *destination).collect::<Vec<_>>())
-        .fetch_all(conn)
-        .await?;
+    let rows: Vec<DestinationRow> = statement::list(conn, sql, parameters).await?;
     let key = |partner: &str, beneficiary: &str, destination: &str| {
         (partner.to_owned(), format!("{beneficiary}:{destination}"))
     };
@@ -167,8 +154,8 @@ pub async fn lock_destination(
     conn: &mut PgConnection,
     destination_id: &str,
 ) -> Result<Option<DestinationRow>, StoreError> {
-    let statement = format!("{COLUMNS} where d.id = $1 for update of d");
-    Ok(sqlx::query_as(sqlx::AssertSqlSafe(statement)).bind(destination_id).fetch_optional(conn).await?)
+    let sql = format!("{COLUMNS} where d.id = $1 for update of d");
+    statement::find(conn, sqlx::AssertSqlSafe(sql), (destination_id,)).await
 }
 
 /// The destinations of one partner, or of all, the oldest first.
@@ -176,9 +163,8 @@ pub async fn list_destinations(
     conn: &mut PgConnection,
     partner_id: Option<&str>,
 ) -> Result<Vec<DestinationRow>, StoreError> {
-    let statement =
-        format!("{COLUMNS} where $1::text is null or b.partner_id = $1 order by d.created_at, d.id");
-    Ok(sqlx::query_as(sqlx::AssertSqlSafe(statement)).bind(partner_id).fetch_all(conn).await?)
+    let sql = format!("{COLUMNS} where $1::text is null or b.partner_id = $1 order by d.created_at, d.id");
+    statement::list(conn, sqlx::AssertSqlSafe(sql), (partner_id,)).await
 }
 
 /// Records who verified a destination, and by which evidence. `false`: it is verified or disabled already.
@@ -188,16 +174,9 @@ pub async fn verify_destination(
     operator: &str,
     evidence: &str,
 ) -> Result<bool, StoreError> {
-    let updated = sqlx::query(
-        "update destination set verified_by = $2, evidence = $3, verified_at = clock_timestamp() \
-         where id = $1 and verified_at is null and disabled_at is null",
-    )
-    .bind(destination_id)
-    .bind(operator)
-    .bind(evidence)
-    .execute(conn)
-    .await?;
-    Ok(updated.rows_affected() == 1)
+    let sql = "update destination set verified_by = $2, evidence = $3, verified_at = clock_timestamp() \
+         where id = $1 and verified_at is null and disabled_at is null";
+    Ok(statement::affected(conn, sql, (destination_id, operator, evidence)).await? == 1)
 }
 
 /// Records who disabled a destination, and why. `false`: it is disabled already.
@@ -207,14 +186,7 @@ pub async fn disable_destination(
     operator: &str,
     reason: &str,
 ) -> Result<bool, StoreError> {
-    let updated = sqlx::query(
-        "update destination set disabled_by = $2, disabled_reason = $3, disabled_at = clock_timestamp() \
-         where id = $1 and disabled_at is null",
-    )
-    .bind(destination_id)
-    .bind(operator)
-    .bind(reason)
-    .execute(conn)
-    .await?;
-    Ok(updated.rows_affected() == 1)
+    let sql = "update destination set disabled_by = $2, disabled_reason = $3, disabled_at = clock_timestamp() \
+         where id = $1 and disabled_at is null";
+    Ok(statement::affected(conn, sql, (destination_id, operator, reason)).await? == 1)
 }

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
 
-use crate::StoreError;
 use crate::orders::intents::Tenant;
+use crate::{StoreError, statement};
 
 /// A key found by the hash of the caller's key.
 #[derive(Debug, Clone)]
@@ -46,14 +46,10 @@ pub async fn find_key(
 ) -> Result<Option<KeyRow>, StoreError> {
     type Row = (String, String, String, Vec<String>, bool, Vec<u8>, i64, bool);
     let hashes: Vec<&[u8]> = key_hashes.iter().map(<[u8; 32]>::as_slice).collect();
-    let row: Option<Row> = sqlx::query_as(
-        "select k.id, k.partner_id, k.env, k.scopes, coalesce(k.disabled_at, p.disabled_at) is not null, k.sealed_secret, \
-                p.limit_per_minute, k.key_hash <> $1[1] \
-         from api_key k join partner p on p.id = k.partner_id where k.key_hash = any($1) and k.revoked_at is null",
-    )
-    .bind(hashes)
-    .fetch_optional(conn)
-    .await?;
+    let sql = "select k.id, k.partner_id, k.env, k.scopes, coalesce(k.disabled_at, p.disabled_at) is not null, \
+                k.sealed_secret, p.limit_per_minute, k.key_hash <> $1[1] \
+         from api_key k join partner p on p.id = k.partner_id where k.key_hash = any($1) and k.revoked_at is null";
+    let row: Option<Row> = statement::find(conn, sql, (hashes,)).await?;
     Ok(row.map(|(key_id, partner_id, env, scopes, disabled, sealed_secret, limit_per_minute, is_old)| {
         KeyRow {
             key_id,
@@ -74,13 +70,8 @@ pub async fn rehash_key(
     key_hash: &[u8; 32],
     master_key: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query("update api_key set key_hash = $2, hash_key = $3 where id = $1 and revoked_at is null")
-        .bind(key_id)
-        .bind(key_hash.as_slice())
-        .bind(master_key)
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update api_key set key_hash = $2, hash_key = $3 where id = $1 and revoked_at is null";
+    statement::execute(conn, sql, (key_id, key_hash.as_slice(), master_key)).await
 }
 
 /// Hashes of the keys issued since a time, and the time of the latest one. `None`: of all keys.
@@ -88,13 +79,9 @@ pub async fn list_key_hashes(
     conn: &mut PgConnection,
     since: Option<DateTime<Utc>>,
 ) -> Result<Vec<([u8; 32], DateTime<Utc>)>, StoreError> {
-    let rows: Vec<(Vec<u8>, DateTime<Utc>)> = sqlx::query_as(
-        "select key_hash, created_at from api_key where created_at >= coalesce($1, '-infinity') \
-         and revoked_at is null",
-    )
-    .bind(since)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select key_hash, created_at from api_key where created_at >= coalesce($1, '-infinity') \
+         and revoked_at is null";
+    let rows: Vec<(Vec<u8>, DateTime<Utc>)> = statement::list(conn, sql, (since,)).await?;
     rows.into_iter()
         .map(|(hash, created_at)| {
             let hash = hash.try_into().map_err(|_| StoreError::corrupt("api_key", "key_hash"))?;
@@ -111,36 +98,26 @@ pub async fn ensure_partner(
     tier: &str,
     limit_per_minute: i64,
 ) -> Result<String, StoreError> {
-    let row: (String,) = sqlx::query_as(
-        "insert into partner (id, name, tier, limit_per_minute) values ($1, $2, $3, $4) \
-         on conflict on constraint partner_name_key do update set name = excluded.name returning id",
-    )
-    .bind(id)
-    .bind(name)
-    .bind(tier)
-    .bind(limit_per_minute)
-    .fetch_one(conn)
-    .await?;
-    Ok(row.0)
+    let sql = "insert into partner (id, name, tier, limit_per_minute) values ($1, $2, $3, $4) \
+         on conflict on constraint partner_name_key do update set name = excluded.name returning id";
+    statement::load_value(conn, sql, (id, name, tier, limit_per_minute)).await
 }
 
 /// Stores a key; an existing one with the same hash stays unchanged.
 pub async fn ensure_key(conn: &mut PgConnection, key: &NewKey) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes, hash_key) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict on constraint api_key_hash_key do nothing",
-    )
-    .bind(&key.key_id)
-    .bind(&key.partner_id)
-    .bind(key.env)
-    .bind(key.key_hash.as_slice())
-    .bind(&key.key_prefix)
-    .bind(&key.sealed_secret)
-    .bind(&key.scopes)
-    .bind(&key.hash_key)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes, hash_key) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict on constraint api_key_hash_key do nothing";
+    let parameters = (
+        &key.key_id,
+        &key.partner_id,
+        key.env,
+        key.key_hash.as_slice(),
+        &key.key_prefix,
+        &key.sealed_secret,
+        &key.scopes,
+        &key.hash_key,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// A partner as it is listed.
@@ -186,32 +163,19 @@ pub async fn insert_partner(
     tier: &str,
     limit_per_minute: i64,
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "insert into partner (id, name, tier, limit_per_minute) values ($1, $2, $3, $4) \
-         on conflict on constraint partner_name_key do nothing",
-    )
-    .bind(id)
-    .bind(name)
-    .bind(tier)
-    .bind(limit_per_minute)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "insert into partner (id, name, tier, limit_per_minute) values ($1, $2, $3, $4) \
+         on conflict on constraint partner_name_key do nothing";
+    Ok(statement::affected(conn, sql, (id, name, tier, limit_per_minute)).await? == 1)
 }
 
 pub async fn find_partner(conn: &mut PgConnection, name: &str) -> Result<Option<PartnerRow>, StoreError> {
-    let row = sqlx::query_as(
-        "select id, name, tier, limit_per_minute, created_at, disabled_at from partner where name = $1",
-    )
-    .bind(name)
-    .fetch_optional(conn)
-    .await?;
-    Ok(row)
+    let sql = "select id, name, tier, limit_per_minute, created_at, disabled_at from partner where name = $1";
+    statement::find(conn, sql, (name,)).await
 }
 
 pub async fn is_partner(conn: &mut PgConnection, id: &str) -> Result<bool, StoreError> {
-    let found = sqlx::query_scalar("select exists (select from partner where id = $1)");
-    Ok(found.bind(id).fetch_one(conn).await?)
+    let sql = "select exists (select from partner where id = $1)";
+    statement::load_value(conn, sql, (id,)).await
 }
 
 /// The names of partners by their ids.
@@ -219,8 +183,8 @@ pub async fn list_names(
     conn: &mut PgConnection,
     ids: &[&str],
 ) -> Result<HashMap<String, String>, StoreError> {
-    let rows: Vec<(String, String)> =
-        sqlx::query_as("select id, name from partner where id = any($1)").bind(ids).fetch_all(conn).await?;
+    let sql = "select id, name from partner where id = any($1)";
+    let rows: Vec<(String, String)> = statement::list(conn, sql, (ids,)).await?;
     Ok(rows.into_iter().collect())
 }
 
@@ -254,24 +218,14 @@ async fn switch_seen(
     disabled_at: Option<DateTime<Utc>>,
     (operator, reason): (&str, &str),
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update partner set disabled_at = case when $2 then null else now() end \
-         where id = $1 and (disabled_at is null) <> $2 and ($3::timestamptz is null or disabled_at = $3)",
-    )
-    .bind(partner_id)
-    .bind(enabled)
-    .bind(disabled_at)
-    .execute(&mut **tx)
-    .await?;
-    if done.rows_affected() == 0 {
+    let sql = "update partner set disabled_at = case when $2 then null else now() end \
+         where id = $1 and (disabled_at is null) <> $2 and ($3::timestamptz is null or disabled_at = $3)";
+    let done = statement::affected(tx, sql, (partner_id, enabled, disabled_at)).await?;
+    if done == 0 {
         return Ok(false);
     }
-    sqlx::query("insert into partner_action (partner_id, action, operator, reason) values ($1, $2, $3, $4)")
-        .bind(partner_id)
-        .bind(if enabled { "enable" } else { "disable" })
-        .bind(operator)
-        .bind(reason)
-        .execute(&mut **tx)
+    let sql = "insert into partner_action (partner_id, action, operator, reason) values ($1, $2, $3, $4)";
+    statement::execute(tx, sql, (partner_id, if enabled { "enable" } else { "disable" }, operator, reason))
         .await?;
     Ok(true)
 }
@@ -282,10 +236,9 @@ pub async fn list_actions(
     partner_id: &str,
     limit: i64,
 ) -> Result<Vec<PartnerAction>, StoreError> {
-    let rows = sqlx::query_as(
-        "select action, operator, reason, at from partner_action where partner_id = $1 order by id desc limit $2",
-    );
-    Ok(rows.bind(partner_id).bind(limit).fetch_all(conn).await?)
+    let sql = "select action, operator, reason, at from partner_action where partner_id = $1 \
+         order by id desc limit $2";
+    statement::list(conn, sql, (partner_id, limit)).await
 }
 
 /// Partners by name, those after `after`.
@@ -294,15 +247,9 @@ pub async fn list_partners(
     after: &str,
     limit: i64,
 ) -> Result<Vec<PartnerRow>, StoreError> {
-    let rows = sqlx::query_as(
-        "select id, name, tier, limit_per_minute, created_at, disabled_at from partner \
-         where name > $1 order by name limit $2",
-    )
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+    let sql = "select id, name, tier, limit_per_minute, created_at, disabled_at from partner \
+         where name > $1 order by name limit $2";
+    statement::list(conn, sql, (after, limit)).await
 }
 
 /// The keys of one partner or of all, by id, those after `after`.
@@ -312,62 +259,38 @@ pub async fn list_keys(
     after: &str,
     limit: i64,
 ) -> Result<Vec<ListedKey>, StoreError> {
-    let rows = sqlx::query_as(
-        "select k.id as key_id, k.partner_id, p.name as partner, k.env, k.key_prefix, k.scopes, k.created_at, \
+    let sql = "select k.id as key_id, k.partner_id, p.name as partner, k.env, k.key_prefix, k.scopes, k.created_at, \
                 k.disabled_at, k.revoked_at \
          from api_key k join partner p on p.id = k.partner_id \
-         where ($1::text is null or k.partner_id = $1) and k.id > $2 order by k.id limit $3",
-    )
-    .bind(partner_id)
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         where ($1::text is null or k.partner_id = $1) and k.id > $2 order by k.id limit $3";
+    statement::list(conn, sql, (partner_id, after, limit)).await
 }
 
 /// A key by its id, revoked ones too.
 pub async fn find_listed_key(conn: &mut PgConnection, key_id: &str) -> Result<Option<ListedKey>, StoreError> {
-    let row = sqlx::query_as(
-        "select k.id as key_id, k.partner_id, p.name as partner, k.env, k.key_prefix, k.scopes, k.created_at, \
+    let sql = "select k.id as key_id, k.partner_id, p.name as partner, k.env, k.key_prefix, k.scopes, k.created_at, \
                 k.disabled_at, k.revoked_at \
-         from api_key k join partner p on p.id = k.partner_id where k.id = $1",
-    )
-    .bind(key_id)
-    .fetch_optional(conn)
-    .await?;
-    Ok(row)
+         from api_key k join partner p on p.id = k.partner_id where k.id = $1";
+    statement::find(conn, sql, (key_id,)).await
 }
 
 /// Disables a key. Returns whether it existed and was enabled.
 pub async fn disable_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query("update api_key set disabled_at = now() where id = $1 and disabled_at is null")
-        .bind(key_id)
-        .execute(conn)
-        .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "update api_key set disabled_at = now() where id = $1 and disabled_at is null";
+    Ok(statement::affected(conn, sql, (key_id,)).await? == 1)
 }
 
 /// Enables a disabled key. Returns whether there was one.
 pub async fn enable_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update api_key set disabled_at = null where id = $1 and disabled_at is not null and revoked_at is null",
-    )
-    .bind(key_id)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "update api_key set disabled_at = null where id = $1 and disabled_at is not null \
+         and revoked_at is null";
+    Ok(statement::affected(conn, sql, (key_id,)).await? == 1)
 }
 
 /// Revokes a key and deletes its signing secret; the database deactivates its endpoint. Returns whether it existed and was
 /// not revoked.
 pub async fn revoke_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update api_key set revoked_at = now(), disabled_at = coalesce(disabled_at, now()), sealed_secret = '' \
-         where id = $1 and revoked_at is null",
-    )
-    .bind(key_id)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "update api_key set revoked_at = now(), disabled_at = coalesce(disabled_at, now()), sealed_secret = '' \
+         where id = $1 and revoked_at is null";
+    Ok(statement::affected(conn, sql, (key_id,)).await? == 1)
 }

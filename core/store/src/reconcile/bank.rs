@@ -10,8 +10,8 @@ use dvp_domain::money::Minor;
 use dvp_domain::reconcile::bank::{BankAccount, BankEntry, LedgerItem, Settled, StatementBalances};
 use sqlx::{PgConnection, PgTransaction};
 
-use crate::StoreError;
 use crate::ledger::closings;
+use crate::{StoreError, statement};
 
 /// A statement as the bank sent it. Amounts are signed minor units.
 #[derive(Debug, Clone)]
@@ -54,71 +54,61 @@ pub async fn insert_statement(
     tx: &mut PgTransaction<'_>,
     new: &NewStatement<'_>,
 ) -> Result<StatementTaken, StoreError> {
-    let id: Option<i64> = sqlx::query_scalar(
-        "insert into bank_statement (account, currency, statement, page, begins_at, ends_at, opening, closing, \
+    let sql = "insert into bank_statement (account, currency, statement, page, begins_at, ends_at, opening, closing, \
                                      content, file) \
          values ($1, $2, $3, $4, $5, $6, $7::text::numeric, $8::text::numeric, $9, $10) \
-         on conflict on constraint bank_statement_name_key do nothing returning id",
-    )
-    .bind(new.account)
-    .bind(new.currency)
-    .bind(new.statement)
-    .bind(new.page)
-    .bind(new.begins_at)
-    .bind(new.ends_at)
-    .bind(new.opening.to_string())
-    .bind(new.closing.to_string())
-    .bind(new.content.as_slice())
-    .bind(new.file.as_slice())
-    .fetch_optional(&mut **tx)
-    .await?;
+         on conflict on constraint bank_statement_name_key do nothing returning id";
+    let parameters = (
+        new.account,
+        new.currency,
+        new.statement,
+        new.page,
+        new.begins_at,
+        new.ends_at,
+        new.opening.to_string(),
+        new.closing.to_string(),
+        new.content.as_slice(),
+        new.file.as_slice(),
+    );
+    let id: Option<i64> = statement::find_value(tx, sql, parameters).await?;
     let Some(id) = id else {
-        let is_same: bool = sqlx::query_scalar(
-            "select content = $5 from bank_statement \
-             where account = $1 and currency = $2 and statement = $3 and page = $4",
-        )
-        .bind(new.account)
-        .bind(new.currency)
-        .bind(new.statement)
-        .bind(new.page)
-        .bind(new.content.as_slice())
-        .fetch_one(&mut **tx)
-        .await?;
+        let sql = "select content = $5 from bank_statement \
+             where account = $1 and currency = $2 and statement = $3 and page = $4";
+        let parameters = (new.account, new.currency, new.statement, new.page, new.content.as_slice());
+        let is_same: bool = statement::load_value(tx, sql, parameters).await?;
         return Ok(if is_same { StatementTaken::Repeated } else { StatementTaken::Conflict });
     };
     // An array of arrays would have to be rectangular: references travel as JSON.
     let refs: Vec<String> =
         new.entries.iter().map(|entry| serde_json::json!(entry.references).to_string()).collect();
-    sqlx::query(
-        "insert into bank_entry (statement, line, account, currency, amount, booked_at, end_to_end_id, refs) \
+    let sql = "insert into bank_entry (statement, line, account, currency, amount, booked_at, end_to_end_id, refs) \
          select $1, n, $2, $3, amount::numeric, booked_at, end_to_end_id, \
                 array(select jsonb_array_elements_text(refs::jsonb)) \
          from unnest($4::text[], $5::timestamptz[], $6::text[], $7::text[]) with ordinality \
-              as e (amount, booked_at, end_to_end_id, refs, n)",
-    )
-    .bind(id)
-    .bind(new.account)
-    .bind(new.currency)
-    .bind(new.entries.iter().map(|entry| entry.amount.to_string()).collect::<Vec<_>>())
-    .bind(new.entries.iter().map(|entry| entry.booked_at).collect::<Vec<_>>())
-    .bind(new.entries.iter().map(|entry| entry.end_to_end_id).collect::<Vec<_>>())
-    .bind(refs)
-    .execute(&mut **tx)
-    .await?;
+              as e (amount, booked_at, end_to_end_id, refs, n)";
+    let parameters = (
+        id,
+        new.account,
+        new.currency,
+        new.entries.iter().map(|entry| entry.amount.to_string()).collect::<Vec<_>>(),
+        new.entries.iter().map(|entry| entry.booked_at).collect::<Vec<_>>(),
+        new.entries.iter().map(|entry| entry.end_to_end_id).collect::<Vec<_>>(),
+        refs,
+    );
+    statement::execute(tx, sql, parameters).await?;
     Ok(StatementTaken::New)
 }
 
 /// Waits until no other comparison is under way. It is the first statement of the transaction, so that what is read is
 /// what the last comparison left.
 pub async fn begin_comparison(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
-    sqlx::query("lock table bank_posting in share row exclusive mode").execute(&mut **tx).await?;
-    Ok(())
+    statement::execute(tx, "lock table bank_posting in share row exclusive mode", ()).await
 }
 
 /// The accounts of which there are statements, with their currencies.
 pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<(String, String)>, StoreError> {
-    let rows = sqlx::query_as("select distinct account, currency from bank_statement order by 1, 2");
-    Ok(rows.fetch_all(conn).await?)
+    let sql = "select distinct account, currency from bank_statement order by 1, 2";
+    statement::list(conn, sql, ()).await
 }
 
 /// Takes in the postings since the last comparison. A transaction ends within ten minutes of its beginning, which is the
@@ -130,16 +120,12 @@ pub async fn take_postings(
     currency: &str,
 ) -> Result<u64, StoreError> {
     type Time = Option<DateTime<Utc>>;
-    let (complete, closed, recent): (Time, Time, Time) = sqlx::query_as(
-        "select (select complete_until from bank_comparison where account = $1 and currency = $2), \
+    let sql = "select (select complete_until from bank_comparison where account = $1 and currency = $2), \
                 (select until from ledger_closed), \
                 (select max(posted_at) - interval '15 minutes' from bank_posting \
-                 where account = $1 and currency = $2 and posted_at <= now())",
-    )
-    .bind(account)
-    .bind(currency)
-    .fetch_one(&mut *conn)
-    .await?;
+                 where account = $1 and currency = $2 and posted_at <= now())";
+    let (complete, closed, recent): (Time, Time, Time) =
+        statement::load(conn, sql, (account, currency)).await?;
     let since = if closed > complete { complete } else { complete.max(recent) };
     let taken = sqlx::query(
         "insert into bank_posting (account, currency, reference, step, line, subject, amount, posted_at) \
@@ -155,11 +141,9 @@ pub async fn take_postings(
     // Planned for its time: of one that is not known, a third of all entries are expected to be later.
     let taken = taken.persistent(false).execute(&mut *conn).await?.rows_affected();
     if closed > complete {
-        let done = sqlx::query(
-            "insert into bank_comparison (account, currency, complete_until) values ($1, $2, $3) \
-             on conflict on constraint bank_comparison_pkey do update set complete_until = excluded.complete_until",
-        );
-        done.bind(account).bind(currency).bind(closed).execute(conn).await?;
+        let sql = "insert into bank_comparison (account, currency, complete_until) values ($1, $2, $3) \
+             on conflict on constraint bank_comparison_pkey do update set complete_until = excluded.complete_until";
+        statement::execute(conn, sql, (account, currency, closed)).await?;
     }
     Ok(taken)
 }
@@ -172,15 +156,11 @@ pub async fn reopen_postings(
     currency: &str,
     patience: Duration,
 ) -> Result<u64, StoreError> {
-    let first: Option<(DateTime<Utc>, Option<DateTime<Utc>>)> = sqlx::query_as(
-        "select begins_at, (select begins_at from bank_comparison where account = $1 and currency = $2) as before \
-         from bank_statement \
-         where account = $1 and currency = $2 order by ends_at, page, begins_at, id limit 1",
-    )
-    .bind(account)
-    .bind(currency)
-    .fetch_optional(&mut *conn)
-    .await?;
+    let sql = "select begins_at, (select begins_at from bank_comparison where account = $1 and currency = $2) as \
+         before from bank_statement \
+         where account = $1 and currency = $2 order by ends_at, page, begins_at, id limit 1";
+    let first: Option<(DateTime<Utc>, Option<DateTime<Utc>>)> =
+        statement::find(conn, sql, (account, currency)).await?;
     let Some((begins_at, before)) = first else { return Ok(0) };
     if before == Some(begins_at) {
         return Ok(0);
@@ -196,11 +176,9 @@ pub async fn reopen_postings(
             done.bind(account).bind(currency).bind(begins_at).bind(patience.as_secs_f64()).bind(before);
         reopened = done.persistent(false).execute(&mut *conn).await?.rows_affected();
     }
-    let kept = sqlx::query(
-        "insert into bank_comparison (account, currency, begins_at) values ($1, $2, $3) \
-         on conflict on constraint bank_comparison_pkey do update set begins_at = excluded.begins_at",
-    );
-    kept.bind(account).bind(currency).bind(begins_at).execute(conn).await?;
+    let sql = "insert into bank_comparison (account, currency, begins_at) values ($1, $2, $3) \
+         on conflict on constraint bank_comparison_pkey do update set begins_at = excluded.begins_at";
+    statement::execute(conn, sql, (account, currency, begins_at)).await?;
     Ok(reopened)
 }
 
@@ -214,14 +192,10 @@ pub async fn load_account(
     account: &str,
     currency: &str,
 ) -> Result<BankAccount, StoreError> {
-    let statements: Vec<(String, i32, String, String, DateTime<Utc>)> = sqlx::query_as(
-        "select statement, page, opening::text, closing::text, begins_at from bank_statement \
-         where account = $1 and currency = $2 order by ends_at, page, begins_at, id",
-    )
-    .bind(account)
-    .bind(currency)
-    .fetch_all(&mut *conn)
-    .await?;
+    let sql = "select statement, page, opening::text, closing::text, begins_at from bank_statement \
+         where account = $1 and currency = $2 order by ends_at, page, begins_at, id";
+    let statements: Vec<(String, i32, String, String, DateTime<Utc>)> =
+        statement::list(conn, sql, (account, currency)).await?;
     let begins_at = statements.first().map(|first| first.4.into());
     let statements = statements
         .into_iter()
@@ -230,14 +204,10 @@ pub async fn load_account(
             Ok(StatementBalances { id, opening: amount(&opening)?, closing: amount(&closing)? })
         })
         .collect::<Result<_, StoreError>>()?;
-    let postings: Vec<(i64, String, String, DateTime<Utc>)> = sqlx::query_as(
-        "select id, subject, amount::text, posted_at from bank_posting \
-         where account = $1 and currency = $2 and paired_at is null order by posted_at, id",
-    )
-    .bind(account)
-    .bind(currency)
-    .fetch_all(&mut *conn)
-    .await?;
+    let sql = "select id, subject, amount::text, posted_at from bank_posting \
+         where account = $1 and currency = $2 and paired_at is null order by posted_at, id";
+    let postings: Vec<(i64, String, String, DateTime<Utc>)> =
+        statement::list(conn, sql, (account, currency)).await?;
     let ledger = postings
         .into_iter()
         .map(|(id, subject, text, at)| Ok(LedgerItem { id, subject, amount: amount(&text)?, at: at.into() }))
@@ -255,16 +225,11 @@ pub async fn load_account(
             ]);
         }
     }
-    let settled: Vec<(String, String, String)> = sqlx::query_as(
-        "select e.subject, e.amount::text, s.statement || ' line ' || e.line \
+    let sql = "select e.subject, e.amount::text, s.statement || ' line ' || e.line \
          from bank_entry e join bank_statement s on s.id = e.statement \
-         where e.subject = any($3) and e.account = $1 and e.currency = $2 order by e.id",
-    )
-    .bind(account)
-    .bind(currency)
-    .bind(subjects)
-    .fetch_all(&mut *conn)
-    .await?;
+         where e.subject = any($3) and e.account = $1 and e.currency = $2 order by e.id";
+    let settled: Vec<(String, String, String)> =
+        statement::list(conn, sql, (account, currency, subjects)).await?;
     let settled = settled
         .into_iter()
         .map(|(subject, text, place)| Ok(Settled { subject, amount: amount(&text)?, place }))
@@ -288,20 +253,15 @@ async fn list_open_entries(
     currency: &str,
 ) -> Result<Vec<BankEntry>, StoreError> {
     type Row = (i64, Option<String>, Vec<String>, Vec<String>, String, DateTime<Utc>, String);
-    let rows: Vec<Row> = sqlx::query_as(
-        "select e.id, p.execution, \
+    let sql = "select e.id, p.execution, \
                 array(select a.subject from approval a \
                       where a.kind = 'execution' and a.state = 'approved' \
                         and a.details ->> 'providerReference' = any(e.refs) order by a.decided_at, a.id), \
                 e.refs, e.amount::text, e.booked_at, s.statement || ' line ' || e.line \
          from bank_entry e join bank_statement s on s.id = e.statement \
          left join bank_payment p on p.end_to_end_id = e.end_to_end_id \
-         where e.account = $1 and e.currency = $2 and e.paired_at is null order by e.booked_at, e.id",
-    )
-    .bind(account)
-    .bind(currency)
-    .fetch_all(conn)
-    .await?;
+         where e.account = $1 and e.currency = $2 and e.paired_at is null order by e.booked_at, e.id";
+    let rows: Vec<Row> = statement::list(conn, sql, (account, currency)).await?;
     rows.into_iter()
         .map(|(id, execution, decided, references, text, at, place)| {
             let (amount, booked_at) = (amount(&text)?, at.into());
@@ -316,28 +276,19 @@ pub async fn mark_paired(
     postings: &[i64],
     entries: &[(i64, String)],
 ) -> Result<(), StoreError> {
-    sqlx::query("update bank_posting set paired_at = now() where id = any($1) and paired_at is null")
-        .bind(postings)
-        .execute(&mut *conn)
-        .await?;
+    let sql = "update bank_posting set paired_at = now() where id = any($1) and paired_at is null";
+    statement::execute(conn, sql, (postings,)).await?;
     let (ids, subjects): (Vec<i64>, Vec<&str>) = entries.iter().map(|(id, of)| (*id, of.as_str())).unzip();
-    sqlx::query(
-        "update bank_entry e set paired_at = now(), subject = found.subject \
-         from unnest($1::int8[], $2::text[]) as found (id, subject) where e.id = found.id and e.paired_at is null",
-    )
-    .bind(ids)
-    .bind(subjects)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "update bank_entry e set paired_at = now(), subject = found.subject \
+         from unnest($1::int8[], $2::text[]) as found (id, subject) where e.id = found.id and e.paired_at is null";
+    statement::execute(conn, sql, (ids, subjects)).await
 }
 
 /// Postings are part of the first statement's opening balance, unless an earlier statement comes.
 pub async fn mark_of_opening(conn: &mut PgConnection, postings: &[i64]) -> Result<(), StoreError> {
     let marked = "update bank_posting set paired_at = now(), is_of_opening = true \
                   where id = any($1) and paired_at is null";
-    sqlx::query(marked).bind(postings).execute(conn).await?;
-    Ok(())
+    statement::execute(conn, marked, (postings,)).await
 }
 
 /// A debit of a statement that an operator takes for a fee of the bank.
@@ -358,8 +309,7 @@ pub async fn find_charge(
     asset: &str,
     amount: Minor,
 ) -> Result<Option<ChargedEntry>, StoreError> {
-    let found: Option<(bool, bool)> = sqlx::query_as(
-        "select exists (select from bank_payment p \
+    let sql = "select exists (select from bank_payment p \
                         where p.end_to_end_id = e.end_to_end_id and p.currency = e.currency \
                           and p.amount = -e.amount), \
                 exists (select from ledger_entry l \
@@ -367,13 +317,9 @@ pub async fn find_charge(
                           and l.asset = e.currency and l.owner_kind = 'external') \
          from bank_entry e \
          where e.currency = $2 and e.paired_at is null and e.amount = -($3::text::numeric) and $1 = any(e.refs) \
-         order by e.id limit 1",
-    )
-    .bind(reference)
-    .bind(asset)
-    .bind(amount.to_string())
-    .fetch_optional(conn)
-    .await?;
+         order by e.id limit 1";
+    let found: Option<(bool, bool)> =
+        statement::find(conn, sql, (reference, asset, amount.to_string())).await?;
     Ok(found.map(|(is_of_payment, is_posted)| match (is_of_payment, is_posted) {
         (true, _) => ChargedEntry::OfPayment,
         (false, true) => ChargedEntry::Posted,

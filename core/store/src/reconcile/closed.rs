@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use dvp_domain::reconcile::Break;
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::reconcile::KeptBreak;
+use crate::{StoreError, statement};
 
 /// The open break of a kind about an execution or an id, from the last run.
 pub async fn find_open_break(
@@ -14,15 +14,13 @@ pub async fn find_open_break(
     kind: &str,
     about: &str,
 ) -> Result<Option<KeptBreak>, StoreError> {
-    let row = sqlx::query_as(
-        "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text as difference, \
-                first_seen_at \
+    let sql = "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text \
+                as difference, first_seen_at \
          from reconciliation_break \
          where run_id in (select max(id) from reconciliation_run group by chain_id) \
            and kind = $1 and coalesce(reference, entity) = $2 \
-         order by ordinal limit 1",
-    );
-    Ok(row.bind(kind).bind(about).fetch_optional(conn).await?)
+         order by ordinal limit 1";
+    statement::find(conn, sql, (kind, about)).await
 }
 
 /// Records that a break is closed, as it was found.
@@ -32,18 +30,10 @@ pub async fn close(
     detail: &str,
     approval: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into closed_break (kind, about, detail, approval) values ($1, $2, $3, $4) \
+    let sql = "insert into closed_break (kind, about, detail, approval) values ($1, $2, $3, $4) \
          on conflict on constraint closed_break_pkey \
-         do update set detail = $3, approval = $4, closed_at = clock_timestamp()",
-    )
-    .bind(kind)
-    .bind(about)
-    .bind(detail)
-    .bind(approval)
-    .execute(conn)
-    .await?;
-    Ok(())
+         do update set detail = $3, approval = $4, closed_at = clock_timestamp()";
+    statement::execute(conn, sql, (kind, about, detail, approval)).await
 }
 
 /// The breaks that are not closed.
@@ -51,14 +41,13 @@ pub async fn without_closed(conn: &mut PgConnection, breaks: Vec<Break>) -> Resu
     if breaks.is_empty() {
         return Ok(breaks);
     }
-    let rows: Vec<(String, String, String)> = sqlx::query_as(
-        "select c.kind, c.about, c.detail from closed_break c \
-         join unnest($1::text[], $2::text[]) as found (kind, about) on (c.kind, c.about) = (found.kind, found.about)",
-    )
-    .bind(breaks.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>())
-    .bind(breaks.iter().map(|found| found.about().map(str::to_owned)).collect::<Vec<_>>())
-    .fetch_all(conn)
-    .await?;
+    let sql = "select c.kind, c.about, c.detail from closed_break c \
+         join unnest($1::text[], $2::text[]) as found (kind, about) on (c.kind, c.about) = (found.kind, found.about)";
+    let parameters = (
+        breaks.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>(),
+        breaks.iter().map(|found| found.about().map(str::to_owned)).collect::<Vec<_>>(),
+    );
+    let rows: Vec<(String, String, String)> = statement::list(conn, sql, parameters).await?;
     let closed: HashSet<_> = rows.into_iter().collect();
     let is_closed = |found: &Break| {
         found.about().is_some_and(|about| {

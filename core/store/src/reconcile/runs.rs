@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use dvp_domain::reconcile::Break;
 use sqlx::{PgConnection, PgTransaction};
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// The final block that a run compares with.
 #[derive(Debug, Clone)]
@@ -31,24 +31,22 @@ pub struct NewRun {
 /// Stores a run with its breaks. Returns its id. A break that the run before has found too is as old as it was there.
 pub async fn insert_run(tx: &mut PgTransaction<'_>, run: &NewRun) -> Result<i64, StoreError> {
     let at = run.at.as_ref();
-    let (id,): (i64,) = sqlx::query_as(
-        "insert into reconciliation_run (chain_id, block_number, block_hash, block_time, subjects, queries, started_at) \
-         values ($1, $2, $3, to_timestamp($4), $5, $6, $7) returning id",
-    )
-    .bind(at.map(|at| at.chain_id))
-    .bind(at.map(|at| at.number))
-    .bind(at.map(|at| at.hash.as_slice()))
-    .bind(at.map(|at| at.secs))
-    .bind(run.subjects)
-    .bind(run.queries)
-    .bind(run.started_at)
-    .fetch_one(&mut **tx)
-    .await?;
+    let sql = "insert into reconciliation_run (chain_id, block_number, block_hash, block_time, subjects, queries, \
+         started_at) values ($1, $2, $3, to_timestamp($4), $5, $6, $7) returning id";
+    let parameters = (
+        at.map(|at| at.chain_id),
+        at.map(|at| at.number),
+        at.map(|at| at.hash.as_slice()),
+        at.map(|at| at.secs),
+        run.subjects,
+        run.queries,
+        run.started_at,
+    );
+    let id: i64 = statement::load_value(tx, sql, parameters).await?;
     let breaks = &run.breaks;
     let difference = |found: &Break| found.difference.clone();
-    sqlx::query(
-        "insert into reconciliation_break (run_id, ordinal, kind, reference, entity, detail, action, account, asset, \
-                                           difference, first_seen_at) \
+    let sql = "insert into reconciliation_break (run_id, ordinal, kind, reference, entity, detail, action, \
+                                           account, asset, difference, first_seen_at) \
          select $1, ordinal, kind, reference, entity, detail, action, account, asset, difference::numeric, \
                 coalesce((select min(b.first_seen_at) from reconciliation_break b \
                           where b.run_id = (select max(r.id) from reconciliation_run r \
@@ -61,20 +59,20 @@ pub async fn insert_run(tx: &mut PgTransaction<'_>, run: &NewRun) -> Result<i64,
                                  or found.kind = 'balance_differs')), \
                          now()) \
          from unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[]) \
-              with ordinality as found (kind, reference, entity, detail, action, account, asset, difference, ordinal)",
-    )
-    .bind(id)
-    .bind(at.map(|at| at.chain_id))
-    .bind(breaks.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>())
-    .bind(breaks.iter().map(|found| found.reference.as_deref()).collect::<Vec<_>>())
-    .bind(breaks.iter().map(|found| found.entity.as_deref()).collect::<Vec<_>>())
-    .bind(breaks.iter().map(|found| found.detail.as_str()).collect::<Vec<_>>())
-    .bind(breaks.iter().map(|found| found.action.as_str()).collect::<Vec<_>>())
-    .bind(breaks.iter().map(|found| difference(found).map(|one| one.account)).collect::<Vec<_>>())
-    .bind(breaks.iter().map(|found| difference(found).map(|one| one.asset)).collect::<Vec<_>>())
-    .bind(breaks.iter().map(|found| difference(found).map(|one| one.minor.to_string())).collect::<Vec<_>>())
-    .execute(&mut **tx)
-    .await?;
+              with ordinality as found (kind, reference, entity, detail, action, account, asset, difference, ordinal)";
+    let parameters = (
+        id,
+        at.map(|at| at.chain_id),
+        breaks.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>(),
+        breaks.iter().map(|found| found.reference.as_deref()).collect::<Vec<_>>(),
+        breaks.iter().map(|found| found.entity.as_deref()).collect::<Vec<_>>(),
+        breaks.iter().map(|found| found.detail.as_str()).collect::<Vec<_>>(),
+        breaks.iter().map(|found| found.action.as_str()).collect::<Vec<_>>(),
+        breaks.iter().map(|found| difference(found).map(|one| one.account)).collect::<Vec<_>>(),
+        breaks.iter().map(|found| difference(found).map(|one| one.asset)).collect::<Vec<_>>(),
+        breaks.iter().map(|found| difference(found).map(|one| one.minor.to_string())).collect::<Vec<_>>(),
+    );
+    statement::execute(tx, sql, parameters).await?;
     Ok(id)
 }
 
@@ -85,9 +83,8 @@ pub async fn keep_breaks(
     to: i64,
     ordinals: &[i64],
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into reconciliation_break (run_id, ordinal, kind, reference, entity, detail, action, account, asset, \
-                                           difference, first_seen_at) \
+    let sql = "insert into reconciliation_break (run_id, ordinal, kind, reference, entity, detail, action, \
+                                           account, asset, difference, first_seen_at) \
          select $2, (select coalesce(max(ordinal), 0) from reconciliation_break where run_id = $2) \
                     + row_number() over (order by b.ordinal), \
                 kind, reference, entity, detail, action, account, asset, difference, first_seen_at \
@@ -98,14 +95,8 @@ pub async fn keep_breaks(
                              and found.reference is not distinct from b.reference \
                              and found.entity is not distinct from b.entity \
                              and found.account is not distinct from b.account \
-                             and found.asset is not distinct from b.asset)",
-    )
-    .bind(from)
-    .bind(to)
-    .bind(ordinals)
-    .execute(conn)
-    .await?;
-    Ok(())
+                             and found.asset is not distinct from b.asset)";
+    statement::execute(conn, sql, (from, to, ordinals)).await
 }
 
 /// Deletes all but the last `keep` runs of a chain, or of the bank's accounts.
@@ -114,15 +105,9 @@ pub async fn delete_old_runs(
     chain_id: Option<i64>,
     keep: i64,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "delete from reconciliation_run where chain_id is not distinct from $1 and id not in \
-             (select id from reconciliation_run where chain_id is not distinct from $1 order by id desc limit $2)",
-    )
-    .bind(chain_id)
-    .bind(keep)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "delete from reconciliation_run where chain_id is not distinct from $1 and id not in \
+             (select id from reconciliation_run where chain_id is not distinct from $1 order by id desc limit $2)";
+    statement::execute(conn, sql, (chain_id, keep)).await
 }
 
 /// A stored run.
@@ -141,15 +126,10 @@ pub struct KeptRun {
 
 /// The last runs of all chains, newest first.
 pub async fn list_runs(conn: &mut PgConnection, limit: i64) -> Result<Vec<KeptRun>, StoreError> {
-    let rows = sqlx::query_as(
-        "select r.id, r.chain_id, r.block_number, r.subjects, r.queries, r.started_at, r.finished_at, \
+    let sql = "select r.id, r.chain_id, r.block_number, r.subjects, r.queries, r.started_at, r.finished_at, \
                 (select count(*) from reconciliation_break b where b.run_id = r.id) as breaks \
-         from reconciliation_run r order by r.id desc limit $1",
-    )
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         from reconciliation_run r order by r.id desc limit $1";
+    statement::list(conn, sql, (limit,)).await
 }
 
 /// The newest run of a chain, or of the bank's accounts.
@@ -157,15 +137,10 @@ pub async fn find_last_run(
     conn: &mut PgConnection,
     chain_id: Option<i64>,
 ) -> Result<Option<KeptRun>, StoreError> {
-    let row = sqlx::query_as(
-        "select r.id, r.chain_id, r.block_number, r.subjects, r.queries, r.started_at, r.finished_at, \
+    let sql = "select r.id, r.chain_id, r.block_number, r.subjects, r.queries, r.started_at, r.finished_at, \
                 (select count(*) from reconciliation_break b where b.run_id = r.id) as breaks \
-         from reconciliation_run r where r.chain_id is not distinct from $1 order by r.id desc limit 1",
-    )
-    .bind(chain_id)
-    .fetch_optional(conn)
-    .await?;
-    Ok(row)
+         from reconciliation_run r where r.chain_id is not distinct from $1 order by r.id desc limit 1";
+    statement::find(conn, sql, (chain_id,)).await
 }
 
 /// A stored break.
@@ -188,15 +163,10 @@ pub struct KeptBreak {
 
 /// A run's breaks, in order.
 pub async fn list_breaks(conn: &mut PgConnection, run_id: i64) -> Result<Vec<KeptBreak>, StoreError> {
-    let rows = sqlx::query_as(
-        "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text as difference, \
-                first_seen_at \
-         from reconciliation_break where run_id = $1 order by ordinal",
-    )
-    .bind(run_id)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+    let sql = "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text \
+                as difference, first_seen_at \
+         from reconciliation_break where run_id = $1 order by ordinal";
+    statement::list(conn, sql, (run_id,)).await
 }
 
 /// A break of a run.
@@ -205,23 +175,17 @@ pub async fn find_break(
     run_id: i64,
     ordinal: i64,
 ) -> Result<Option<KeptBreak>, StoreError> {
-    let row = sqlx::query_as(
-        "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text as difference, \
-                first_seen_at \
-         from reconciliation_break where run_id = $1 and ordinal = $2",
-    );
-    Ok(row.bind(run_id).bind(ordinal).fetch_optional(conn).await?)
+    let sql = "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text \
+                as difference, first_seen_at \
+         from reconciliation_break where run_id = $1 and ordinal = $2";
+    statement::find(conn, sql, (run_id, ordinal)).await
 }
 
 /// The breaks of the last run of each chain and of the bank, the oldest first.
 pub async fn list_open_breaks(conn: &mut PgConnection) -> Result<Vec<KeptBreak>, StoreError> {
-    let rows = sqlx::query_as(
-        "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text as difference, \
-                first_seen_at \
+    let sql = "select run_id, ordinal, kind, reference, entity, detail, action, account, asset, difference::text \
+                as difference, first_seen_at \
          from reconciliation_break where run_id in (select max(id) from reconciliation_run group by chain_id) \
-         order by first_seen_at, run_id, ordinal",
-    )
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by first_seen_at, run_id, ordinal";
+    statement::list(conn, sql, ()).await
 }

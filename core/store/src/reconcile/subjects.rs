@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, PgTransaction};
 
-use crate::StoreError;
+use crate::{StoreError, known, statement};
 use dvp_domain::chain::ChainFact;
 
 /// The scope of a run.
@@ -58,7 +58,7 @@ impl<L> SubjectPage<L> {
 /// locks no row.
 pub async fn snapshot(pool: &PgPool) -> Result<PgTransaction<'static>, StoreError> {
     let mut tx = pool.begin_with("begin isolation level repeatable read read only").await?;
-    sqlx::query("set local idle_in_transaction_session_timeout = '5min'").execute(&mut *tx).await?;
+    statement::execute(&mut tx, "set local idle_in_transaction_session_timeout = '5min'", ()).await?;
     Ok(tx)
 }
 
@@ -113,7 +113,7 @@ pub async fn list_booked(
     after: &str,
     limit: i64,
 ) -> Result<SubjectPage<String>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(concat!(
+    let sql = concat!(
         "with due as ( \
              select reference from execution where terminal_at is null and reference > $5 \
              union select reference from execution where terminal_at >= $4 and reference > $5 \
@@ -181,16 +181,10 @@ pub async fn list_booked(
                                    or c.status in ('approved', 'sent', 'pending', 'accepted', 'unrequested')) \
                             order by c.contradicting is null, c.approved_at limit 1) recall on true \
          order by e.reference",
-    ))
-    .bind(scope.chain_id)
-    .bind(scope.facts_number)
-    .bind(scope.block_number)
-    .bind(scope.ended_since)
-    .bind(after)
-    .bind(limit)
-    .bind(open)
-    .fetch_all(conn)
-    .await?;
+    );
+    let parameters =
+        (scope.chain_id, scope.facts_number, scope.block_number, scope.ended_since, after, limit, open);
+    let rows: Vec<Row> = statement::list(conn, sql, parameters).await?;
     let last = rows.last().map(|row| row.reference.clone());
     let read = rows.into_iter().map(|row| (row.reference.clone(), subject(row, scope)));
     Ok(SubjectPage::of(read, last))
@@ -235,7 +229,7 @@ fn recall(
     is_contradicted: Option<bool>,
 ) -> Result<Option<OpenRecall>, StoreError> {
     let (Some(status), Some(since)) = (status, since) else { return Ok(None) };
-    let status = RecallStatus::parse(status).ok_or_else(|| StoreError::corrupt("bank_recall", "status"))?;
+    let status = known("bank_recall", status, RecallStatus::parse)?;
     Ok(Some(OpenRecall { status, since: since.into(), is_contradicted: is_contradicted.unwrap_or(false) }))
 }
 
@@ -295,7 +289,7 @@ pub async fn list_lone_entities(
     after: &[u8],
     limit: i64,
 ) -> Result<SubjectPage<Vec<u8>>, StoreError> {
-    let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(since(
+    let sql = since(
         scope,
         "with seen as ( \
              select l.entity from chain_log l \
@@ -315,15 +309,16 @@ pub async fn list_lone_entities(
                                                 'Refunded', 'Paid') \
                                 and l.block_number <= greatest($2, $3)) as events \
          from lone order by lone.entity",
-    ))
-    .bind(scope.chain_id)
-    .bind(scope.facts_number)
-    .bind(scope.block_number)
-    .bind(after)
-    .bind(limit)
-    .bind(scope.since.unwrap_or(BEGINNING))
-    .fetch_all(conn)
-    .await?;
+    );
+    let parameters = (
+        scope.chain_id,
+        scope.facts_number,
+        scope.block_number,
+        after,
+        limit,
+        scope.since.unwrap_or(BEGINNING),
+    );
+    let rows: Vec<(Vec<u8>, Value)> = statement::list(conn, sql, parameters).await?;
     let last = rows.last().map(|(id, _)| id.clone());
     let read = rows.into_iter().map(|(id, events)| {
         let subject = || {
@@ -366,7 +361,7 @@ pub async fn list_open_entities(
     after: &[u8],
     limit: i64,
 ) -> Result<Vec<Vec<u8>>, StoreError> {
-    let rows: Vec<(Vec<u8>,)> = sqlx::query_as(since(
+    let sql = since(
         scope,
         "with locked as ( \
              select l.entity from chain_log l \
@@ -378,15 +373,9 @@ pub async fn list_open_entities(
          where not exists (select from chain_log o where o.chain_id = $1 and o.canonical and o.entity = l.entity \
                              and o.event in ('Released', 'Refunded') and o.block_number <= $2) \
          order by l.entity limit $4",
-    ))
-    .bind(scope.chain_id)
-    .bind(scope.block_number)
-    .bind(after)
-    .bind(limit)
-    .bind(scope.since.unwrap_or(BEGINNING))
-    .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|row| row.0).collect())
+    );
+    let parameters = (scope.chain_id, scope.block_number, after, limit, scope.since.unwrap_or(BEGINNING));
+    statement::list_values(conn, sql, parameters).await
 }
 
 /// The data of `Created` for each of these ids up to the final block, by id. `None`: it cannot be read.
@@ -395,16 +384,11 @@ pub async fn list_lock_facts(
     scope: &Scope,
     entities: &[Vec<u8>],
 ) -> Result<HashMap<Vec<u8>, Option<ChainFact>>, StoreError> {
-    let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
-        "select l.entity, l.fact from chain_log l \
+    let sql = "select l.entity, l.fact from chain_log l \
          where l.chain_id = $1 and l.canonical and l.event = 'Created' and l.fact is not null \
-           and l.block_number <= $2 and l.entity = any($3)",
-    )
-    .bind(scope.chain_id)
-    .bind(scope.block_number)
-    .bind(entities)
-    .fetch_all(conn)
-    .await?;
+           and l.block_number <= $2 and l.entity = any($3)";
+    let rows: Vec<(Vec<u8>, Value)> =
+        statement::list(conn, sql, (scope.chain_id, scope.block_number, entities)).await?;
     Ok(rows.into_iter().map(|(id, fact)| (id, serde_json::from_value(fact).ok())).collect())
 }
 
@@ -421,18 +405,13 @@ pub async fn count_events(
     scope: &Scope,
     contracts: &[Vec<u8>],
 ) -> Result<Vec<ContractCount>, StoreError> {
-    let rows: Vec<(Vec<u8>, i64, i64)> = sqlx::query_as(
-        "select distinct requested.contract, coalesce(c.last_seq, 0), coalesce(c.kept, d.events, 0) \
+    let sql = "select distinct requested.contract, coalesce(c.last_seq, 0), coalesce(c.kept, d.events, 0) \
          from unnest($2::bytea[]) as requested (contract) \
          left join reconciliation_count c on c.chain_id = $1 and c.contract = requested.contract and $3 >= 0 \
          left join chain_deleted d on d.chain_id = $1 and d.contract = requested.contract \
-         order by requested.contract",
-    )
-    .bind(scope.chain_id)
-    .bind(contracts)
-    .bind(scope.since.unwrap_or(BEGINNING))
-    .fetch_all(&mut *conn)
-    .await?;
+         order by requested.contract";
+    let rows: Vec<(Vec<u8>, i64, i64)> =
+        statement::list(conn, sql, (scope.chain_id, contracts, scope.since.unwrap_or(BEGINNING))).await?;
     let count = |number: i64| u64::try_from(number).map_err(|error| StoreError::corrupt("chain_log", error));
     let mut counts = Vec::with_capacity(rows.len());
     for (contract, last, kept) in rows {
@@ -463,14 +442,9 @@ pub async fn list_final_blocks(
     scope: &Scope,
     limit: i64,
 ) -> Result<Vec<(i64, String)>, StoreError> {
-    let rows: Vec<(i64, Vec<u8>)> = sqlx::query_as(
-        "select number, hash from chain_block where chain_id = $1 and canonical and number <= $2 \
-         order by number desc limit $3",
-    )
-    .bind(scope.chain_id)
-    .bind(scope.block_number)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select number, hash from chain_block where chain_id = $1 and canonical and number <= $2 \
+         order by number desc limit $3";
+    let rows: Vec<(i64, Vec<u8>)> =
+        statement::list(conn, sql, (scope.chain_id, scope.block_number, limit)).await?;
     rows.into_iter().map(|(number, hash)| Ok((number, entity(&hash)?))).collect()
 }

@@ -8,9 +8,9 @@ use dvp_domain::money::Minor;
 use dvp_domain::reconcile::wallets::{Moved, TokenHolder};
 use sqlx::{PgConnection, PgTransaction};
 
-use crate::StoreError;
 use crate::ledger::balances;
 use crate::ledger::closings::load_balance_before;
+use crate::{StoreError, statement};
 
 /// Makes providers' wallets and a chain's tokens known. Addresses are lowercase hex; known ones stay.
 pub async fn register(
@@ -20,31 +20,24 @@ pub async fn register(
 ) -> Result<(), StoreError> {
     let (providers, addresses): (Vec<&str>, Vec<String>) =
         wallets.iter().map(|(id, address)| (id.as_str(), address.to_lowercase())).unzip();
-    sqlx::query(
-        "insert into provider_wallet (provider_id, address) \
-         select * from unnest($1::text[], $2::text[]) on conflict on constraint provider_wallet_pkey do nothing",
-    )
-    .bind(providers)
-    .bind(addresses)
-    .execute(&mut *conn)
-    .await?;
-    sqlx::query(
-        "insert into chain_token (chain_id, asset, address) \
+    let sql = "insert into provider_wallet (provider_id, address) \
+         select * from unnest($1::text[], $2::text[]) on conflict on constraint provider_wallet_pkey do nothing";
+    statement::execute(conn, sql, (providers, addresses)).await?;
+    let sql = "insert into chain_token (chain_id, asset, address) \
          select * from unnest($1::int8[], $2::text[], $3::text[]) \
-         on conflict on constraint chain_token_pkey do update set address = excluded.address",
-    )
-    .bind(tokens.iter().map(|token| token.0).collect::<Vec<_>>())
-    .bind(tokens.iter().map(|token| token.1.as_str()).collect::<Vec<_>>())
-    .bind(tokens.iter().map(|token| token.2.to_lowercase()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+         on conflict on constraint chain_token_pkey do update set address = excluded.address";
+    let parameters = (
+        tokens.iter().map(|token| token.0).collect::<Vec<_>>(),
+        tokens.iter().map(|token| token.1.as_str()).collect::<Vec<_>>(),
+        tokens.iter().map(|token| token.2.to_lowercase()).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Providers with their wallets: those of the configuration, and those that makers have or had.
 pub async fn list_wallets(conn: &mut PgConnection) -> Result<Vec<(String, String)>, StoreError> {
-    let rows = sqlx::query_as("select provider_id, address from provider_wallet order by 1, 2");
-    Ok(rows.fetch_all(conn).await?)
+    let sql = "select provider_id, address from provider_wallet order by 1, 2";
+    statement::list(conn, sql, ()).await
 }
 
 /// A chain's tokens with their assets.
@@ -52,8 +45,8 @@ pub async fn list_tokens(
     conn: &mut PgConnection,
     chain_id: i64,
 ) -> Result<Vec<(String, String)>, StoreError> {
-    let rows = sqlx::query_as("select asset, address from chain_token where chain_id = $1 order by 1");
-    Ok(rows.bind(chain_id).fetch_all(conn).await?)
+    let sql = "select asset, address from chain_token where chain_id = $1 order by 1";
+    statement::list(conn, sql, (chain_id,)).await
 }
 
 fn minor(text: &str) -> Result<i128, StoreError> {
@@ -83,17 +76,13 @@ pub async fn load_position(
 
 /// What the postings of executions have moved of each holder's tokens.
 pub async fn list_posted(conn: &mut PgConnection, references: &[String]) -> Result<Vec<Moved>, StoreError> {
-    let rows: Vec<(String, String, String, String)> = sqlx::query_as(
-        "select owner_kind, owner, asset, \
+    let sql = "select owner_kind, owner, asset, \
                 sum(case when part = 'claim' then -amount else amount end)::numeric(39, 0)::text \
          from ledger_entry \
          where reference = any($1) \
            and (owner_kind = 'escrow' or (owner_kind = 'provider' and part in ('available', 'reserved', 'claim'))) \
-         group by 1, 2, 3",
-    )
-    .bind(references)
-    .fetch_all(conn)
-    .await?;
+         group by 1, 2, 3";
+    let rows: Vec<(String, String, String, String)> = statement::list(conn, sql, (references,)).await?;
     rows.into_iter()
         .map(|(kind, owner, asset, amount)| {
             let holder = if kind == "escrow" { TokenHolder::Escrow } else { TokenHolder::Provider(owner) };
@@ -107,12 +96,9 @@ pub async fn list_differing(
     conn: &mut PgConnection,
     chain_id: i64,
 ) -> Result<HashMap<(String, String), DateTime<Utc>>, StoreError> {
-    let rows: Vec<(String, String, DateTime<Utc>)> = sqlx::query_as(
-        "select account, asset, differs_since from wallet_balance where chain_id = $1 and differs_since is not null",
-    )
-    .bind(chain_id)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select account, asset, differs_since from wallet_balance where chain_id = $1 \
+         and differs_since is not null";
+    let rows: Vec<(String, String, DateTime<Utc>)> = statement::list(conn, sql, (chain_id,)).await?;
     Ok(rows.into_iter().map(|(account, asset, since)| ((account, asset), since)).collect())
 }
 
@@ -155,28 +141,26 @@ pub async fn replace_balances(
     (chain_id, number, hash): (i64, i64, &[u8]),
     all: &[NewWalletBalance],
 ) -> Result<(), StoreError> {
-    sqlx::query("delete from wallet_balance where chain_id = $1").bind(chain_id).execute(&mut **tx).await?;
+    statement::execute(tx, "delete from wallet_balance where chain_id = $1", (chain_id,)).await?;
     let text =
         |of: fn(&NewWalletBalance) -> i128| all.iter().map(|one| of(one).to_string()).collect::<Vec<_>>();
-    sqlx::query(
-        "insert into wallet_balance (chain_id, block_number, block_hash, account, asset, held, ledger, in_flight, \
-                                     gifts, differs_since) \
+    let sql = "insert into wallet_balance (chain_id, block_number, block_hash, account, asset, held, ledger, \
+                                     in_flight, gifts, differs_since) \
          select $1, $2, $3, account, asset, held::numeric, ledger::numeric, in_flight::numeric, gifts::numeric, \
                 differs_since \
          from unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::timestamptz[]) \
-              as b (account, asset, held, ledger, in_flight, gifts, differs_since)",
-    )
-    .bind(chain_id)
-    .bind(number)
-    .bind(hash)
-    .bind(all.iter().map(|one| one.account.as_str()).collect::<Vec<_>>())
-    .bind(all.iter().map(|one| one.asset.as_str()).collect::<Vec<_>>())
-    .bind(text(|one| one.held))
-    .bind(text(|one| one.ledger))
-    .bind(text(|one| one.in_flight))
-    .bind(text(|one| one.gifts))
-    .bind(all.iter().map(|one| one.differs_since).collect::<Vec<_>>())
-    .execute(&mut **tx)
-    .await?;
-    Ok(())
+              as b (account, asset, held, ledger, in_flight, gifts, differs_since)";
+    let parameters = (
+        chain_id,
+        number,
+        hash,
+        all.iter().map(|one| one.account.as_str()).collect::<Vec<_>>(),
+        all.iter().map(|one| one.asset.as_str()).collect::<Vec<_>>(),
+        text(|one| one.held),
+        text(|one| one.ledger),
+        text(|one| one.in_flight),
+        text(|one| one.gifts),
+        all.iter().map(|one| one.differs_since).collect::<Vec<_>>(),
+    );
+    statement::execute(tx, sql, parameters).await
 }

@@ -9,30 +9,21 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::envelope::BODY_BYTES_MAX;
+use dvp_domain::names::names;
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::database::partitions::{self, DayTable};
 use crate::orders::events::RETENTION_DAYS;
 use crate::webhooks::leases::EndpointLease;
+use crate::{StoreError, statement};
 
-/// Why a delivery exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    Feed,
-    Resend,
-    Replay,
-    Test,
-}
-
-impl Origin {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Feed => "feed",
-            Self::Resend => "resend",
-            Self::Replay => "replay",
-            Self::Test => "test",
-        }
+names! {
+    /// Why a delivery exists.
+    pub enum Origin {
+        Feed = "feed",
+        Resend = "resend",
+        Replay = "replay",
+        Test = "test",
     }
 }
 
@@ -52,8 +43,7 @@ pub struct NewDelivery {
 /// Queues deliveries that are due immediately, and wakes the senders. One that is too large is recorded as failed.
 pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), StoreError> {
     let text = |of: fn(&NewDelivery) -> &str| new.iter().map(of).collect::<Vec<_>>();
-    sqlx::query(
-        "with new as ( \
+    let sql = "with new as ( \
              select *, octet_length(body) <= $7 as fits \
              from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $8::text[]) \
                   as u (endpoint, partner, event, type, origin, body, trace) \
@@ -64,20 +54,19 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), 
          insert into webhook_delivery_log (id, endpoint_id, partner_id, event_id, type, origin, state, created_at, ended_at) \
          select nextval('webhook_delivery_number'), endpoint, partner, event, type, origin, 'failed', \
                 clock_timestamp(), clock_timestamp() \
-         from new where not fits",
-    )
-    .bind(text(|d| &d.endpoint_id))
-    .bind(text(|d| &d.partner_id))
-    .bind(text(|d| &d.event_id))
-    .bind(text(|d| &d.kind))
-    .bind(text(|d| d.origin.as_str()))
-    .bind(text(|d| &d.body))
-    .bind(i32::try_from(BODY_BYTES_MAX).unwrap_or(i32::MAX))
-    .bind(new.iter().map(|d| d.trace.as_deref()).collect::<Vec<_>>())
-    .execute(&mut *conn)
-    .await?;
-    sqlx::query("select pg_notify('dvp_webhook', '')").execute(conn).await?;
-    Ok(())
+         from new where not fits";
+    let parameters = (
+        text(|d| &d.endpoint_id),
+        text(|d| &d.partner_id),
+        text(|d| &d.event_id),
+        text(|d| &d.kind),
+        text(|d| d.origin.as_str()),
+        text(|d| &d.body),
+        i32::try_from(BODY_BYTES_MAX).unwrap_or(i32::MAX),
+        new.iter().map(|d| d.trace.as_deref()).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await?;
+    statement::execute(conn, "select pg_notify('dvp_webhook', '')", ()).await
 }
 
 /// Whether more than `count` deliveries to an endpoint wait. It reads no more of them.
@@ -86,10 +75,9 @@ pub async fn waits_more_than(
     endpoint_id: &str,
     count: i64,
 ) -> Result<bool, StoreError> {
-    let more = sqlx::query_scalar(
-        "select exists (select from webhook_queue where endpoint_id = $1 order by due_at, id offset $2 limit 1)",
-    );
-    Ok(more.bind(endpoint_id).bind(count).fetch_one(conn).await?)
+    let sql = "select exists (select from webhook_queue where endpoint_id = $1 \
+         order by due_at, id offset $2 limit 1)";
+    statement::load_value(conn, sql, (endpoint_id, count)).await
 }
 
 /// The position of a delivery in its endpoint's queue.
@@ -152,8 +140,7 @@ pub async fn list_due(
     in_hand: &[i64],
     limit: i64,
 ) -> Result<Vec<Due>, StoreError> {
-    let rows: Vec<DueRow> = sqlx::query_as(
-        "select a.n, q.id, q.due_at, q.due_at <= statement_timestamp() - make_interval(secs => $7), \
+    let sql = "select a.n, q.id, q.due_at, q.due_at <= statement_timestamp() - make_interval(secs => $7), \
                 q.event_id, q.attempts, q.body, q.trace \
          from unnest($1::text[], $2::timestamptz[], $3::int8[], $4::int8[]) with ordinality \
                   as a (endpoint_id, after_due, after_id, room, n) \
@@ -166,17 +153,17 @@ pub async fn list_due(
                     and id <> all($5::int8[]) \
                   order by due_at, id limit a.room \
               ) q \
-         order by a.n, q.due_at, q.id limit $6",
-    )
-    .bind(requested.iter().map(|ask| ask.endpoint_id.as_str()).collect::<Vec<_>>())
-    .bind(requested.iter().map(|ask| ask.after.map(|place| place.due_at)).collect::<Vec<_>>())
-    .bind(requested.iter().map(|ask| ask.after.map(|place| place.id)).collect::<Vec<_>>())
-    .bind(requested.iter().map(|ask| ask.room).collect::<Vec<_>>())
-    .bind(in_hand)
-    .bind(limit)
-    .bind(f64::from(SETTLES_SECS))
-    .fetch_all(conn)
-    .await?;
+         order by a.n, q.due_at, q.id limit $6";
+    let parameters = (
+        requested.iter().map(|ask| ask.endpoint_id.as_str()).collect::<Vec<_>>(),
+        requested.iter().map(|ask| ask.after.map(|place| place.due_at)).collect::<Vec<_>>(),
+        requested.iter().map(|ask| ask.after.map(|place| place.id)).collect::<Vec<_>>(),
+        requested.iter().map(|ask| ask.room).collect::<Vec<_>>(),
+        in_hand,
+        limit,
+        f64::from(SETTLES_SECS),
+    );
+    let rows: Vec<DueRow> = statement::list(conn, sql, parameters).await?;
     rows.into_iter().map(into_due).collect()
 }
 
@@ -288,7 +275,7 @@ pub async fn end(
 
 async fn write(
     conn: &mut PgConnection,
-    statement: &'static str,
+    sql: &'static str,
     leases: &[EndpointLease],
     ended: &[&Ended],
 ) -> Result<Vec<i64>, StoreError> {
@@ -300,22 +287,21 @@ async fn write(
     fn of<'a, T>(ended: &[&'a Ended], of: impl Fn(&'a Attempt) -> T) -> Vec<Option<T>> {
         ended.iter().map(|end| end.attempt.as_ref().map(&of)).collect()
     }
-    let (counted,): (Vec<i64>,) = sqlx::query_as(statement)
-        .bind(leases.iter().map(|lease| lease.endpoint_id.as_str()).collect::<Vec<_>>())
-        .bind(leases.iter().map(|lease| lease.fence).collect::<Vec<_>>())
-        .bind(ended.iter().map(|end| end.id).collect::<Vec<_>>())
-        .bind(ended.iter().map(|end| end.fence).collect::<Vec<_>>())
-        .bind(ended.iter().map(state).collect::<Vec<_>>())
-        .bind(ended.iter().map(pause).collect::<Vec<_>>())
-        .bind(of(ended, |made| i32::try_from(made.number).unwrap_or(i32::MAX)))
-        .bind(of(ended, |made| made.at))
-        .bind(ended.iter().map(|end| end.attempt.as_ref()?.status.map(i32::from)).collect::<Vec<_>>())
-        .bind(of(ended, |made| made.latency_ms))
-        .bind(ended.iter().map(|end| end.attempt.as_ref()?.error).collect::<Vec<_>>())
-        .bind(ended.iter().map(|end| end.attempt.as_ref()?.body_prefix.as_deref()).collect::<Vec<_>>())
-        .fetch_one(conn)
-        .await?;
-    Ok(counted)
+    let parameters = (
+        leases.iter().map(|lease| lease.endpoint_id.as_str()).collect::<Vec<_>>(),
+        leases.iter().map(|lease| lease.fence).collect::<Vec<_>>(),
+        ended.iter().map(|end| end.id).collect::<Vec<_>>(),
+        ended.iter().map(|end| end.fence).collect::<Vec<_>>(),
+        ended.iter().map(state).collect::<Vec<_>>(),
+        ended.iter().map(pause).collect::<Vec<_>>(),
+        of(ended, |made| i32::try_from(made.number).unwrap_or(i32::MAX)),
+        of(ended, |made| made.at),
+        ended.iter().map(|end| end.attempt.as_ref()?.status.map(i32::from)).collect::<Vec<_>>(),
+        of(ended, |made| made.latency_ms),
+        ended.iter().map(|end| end.attempt.as_ref()?.error).collect::<Vec<_>>(),
+        ended.iter().map(|end| end.attempt.as_ref()?.body_prefix.as_deref()).collect::<Vec<_>>(),
+    );
+    statement::load_value(conn, sql, parameters).await
 }
 
 /// A delivery in the log.
@@ -361,8 +347,7 @@ pub async fn list_log(
     endpoint_id: &str,
     filter: &LogFilter,
 ) -> Result<Vec<Logged>, StoreError> {
-    let rows = sqlx::query_as(
-        "select * from ( \
+    let sql = "select * from ( \
              (select id, event_id, type, origin, 'pending' as state, due_at, created_at, \
                      null::timestamptz as ended_at \
               from webhook_queue \
@@ -375,16 +360,9 @@ pub async fn list_log(
               where endpoint_id = $1 and id < coalesce($2, 9223372036854775807) \
                 and ($3::text is null or event_id = $3) and ($4::text is null or state = $4) \
               order by id desc limit $5) \
-         ) as both_ends order by id desc limit $5",
-    )
-    .bind(endpoint_id)
-    .bind(filter.before)
-    .bind(&filter.event_id)
-    .bind(&filter.state)
-    .bind(filter.limit)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         ) as both_ends order by id desc limit $5";
+    statement::list(conn, sql, (endpoint_id, filter.before, &filter.event_id, &filter.state, filter.limit))
+        .await
 }
 
 /// The attempts of an endpoint's deliveries, in order. The log is read from the day before the first was queued to the day
@@ -398,8 +376,7 @@ pub async fn list_attempts(
     let first = deliveries.iter().map(|one| one.created_at).min();
     let is_waiting = deliveries.iter().any(|one| one.ended_at.is_none());
     let last = deliveries.iter().filter_map(|one| one.ended_at).max().filter(|_| !is_waiting);
-    let rows = sqlx::query_as(
-        "select delivery_id, number, at, status, latency_ms, error, body_prefix from webhook_attempt_log \
+    let sql = "select delivery_id, number, at, status, latency_ms, error, body_prefix from webhook_attempt_log \
          where delivery_id = any($2) and at > $3::timestamptz - interval '1 day' \
            and at < coalesce($4::timestamptz, now()) + interval '1 day' \
          union all \
@@ -407,29 +384,16 @@ pub async fn list_attempts(
          where endpoint_id = $1 and id = any($2) and number is not null \
            and ended_at > $3::timestamptz - interval '1 day' \
            and ended_at < coalesce($4::timestamptz, now()) + interval '1 day' \
-         order by 1, 2",
-    )
-    .bind(endpoint_id)
-    .bind(ids)
-    .bind(first)
-    .bind(last)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows)
+         order by 1, 2";
+    statement::list(conn, sql, (endpoint_id, ids, first, last)).await
 }
 
 /// Deletes waiting deliveries older than the feed's retention, at most `limit`. Returns their number.
 pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "delete from webhook_queue q \
+    let sql = "delete from webhook_queue q \
          using (select id, created_at from webhook_queue order by id limit $1) o \
-         where q.id = o.id and o.created_at <= now() - make_interval(days => $2)",
-    )
-    .bind(limit)
-    .bind(RETENTION_DAYS)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
+         where q.id = o.id and o.created_at <= now() - make_interval(days => $2)";
+    statement::affected(conn, sql, (limit, RETENTION_DAYS)).await
 }
 
 /// Drops the oldest day of the log whose rows are all older than the feed's retention. Returns how many rows it had.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::{PgConnection, PgTransaction};
 use uuid::Uuid;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A lease, with the fence of its acquisition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,8 +25,7 @@ pub async fn take(
     lease: Duration,
     limit: i64,
 ) -> Result<Vec<EndpointLease>, StoreError> {
-    let rows: Vec<(String, i64)> = sqlx::query_as(
-        "with due as ( \
+    let sql = "with due as ( \
              select l.endpoint_id from endpoint_lease l join webhook_endpoint w on w.id = l.endpoint_id \
                     join partner p on p.id = w.partner_id and p.disabled_at is null \
              where l.leased_until <= statement_timestamp() and w.is_active \
@@ -46,13 +45,8 @@ pub async fn take(
          ) \
          update endpoint_lease l \
          set holder = $1, fence = l.fence + 1, leased_until = clock_timestamp() + make_interval(secs => $2) \
-         from free where l.endpoint_id = free.endpoint_id returning l.endpoint_id, l.fence",
-    )
-    .bind(holder)
-    .bind(lease.as_secs_f64())
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+         from free where l.endpoint_id = free.endpoint_id returning l.endpoint_id, l.fence";
+    let rows: Vec<(String, i64)> = statement::list(conn, sql, (holder, lease.as_secs_f64(), limit)).await?;
     Ok(rows.into_iter().map(|(endpoint_id, fence)| EndpointLease { endpoint_id, fence }).collect())
 }
 
@@ -72,71 +66,55 @@ pub async fn renew(
     held: &[EndpointLease],
     lease: Duration,
 ) -> Result<Renewed, StoreError> {
-    sqlx::query(
-        "with gone as (delete from webhook_sender where leased_until <= clock_timestamp() and id <> $1) \
+    let sql = "with gone as (delete from webhook_sender where leased_until <= clock_timestamp() and id <> $1) \
          insert into webhook_sender (id, leased_until) \
          values ($1, clock_timestamp() + make_interval(secs => $2)) \
-         on conflict on constraint webhook_sender_pkey do update set leased_until = excluded.leased_until",
-    )
-    .bind(holder)
-    .bind(lease.as_secs_f64())
-    .execute(&mut **tx)
-    .await?;
+         on conflict on constraint webhook_sender_pkey do update set leased_until = excluded.leased_until";
+    statement::execute(tx, sql, (holder, lease.as_secs_f64())).await?;
     // Rows are locked in order, so that two processes cannot deadlock.
-    let rows: Vec<(String,)> = sqlx::query_as(
-        "with own as ( \
+    let sql = "with own as ( \
              select l.endpoint_id from endpoint_lease l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
                     on l.endpoint_id = h.endpoint_id and l.fence = h.fence \
              order by l.endpoint_id for update of l \
          ) \
          update endpoint_lease l set leased_until = clock_timestamp() + make_interval(secs => $3) \
-         from own where l.endpoint_id = own.endpoint_id returning l.endpoint_id",
-    )
-    .bind(held.iter().map(|lease| lease.endpoint_id.as_str()).collect::<Vec<_>>())
-    .bind(held.iter().map(|lease| lease.fence).collect::<Vec<_>>())
-    .bind(lease.as_secs_f64())
-    .fetch_all(&mut **tx)
-    .await?;
-    let (share,): (i64,) = sqlx::query_as(
-        "select ((select count(*) from endpoint_lease where leased_until > statement_timestamp()) \
+         from own where l.endpoint_id = own.endpoint_id returning l.endpoint_id";
+    let parameters = (
+        held.iter().map(|lease| lease.endpoint_id.as_str()).collect::<Vec<_>>(),
+        held.iter().map(|lease| lease.fence).collect::<Vec<_>>(),
+        lease.as_secs_f64(),
+    );
+    let held: Vec<String> = statement::list_values(tx, sql, parameters).await?;
+    let sql = "select ((select count(*) from endpoint_lease where leased_until > statement_timestamp()) \
                  + greatest(count(*), 1) - 1) / greatest(count(*), 1) \
-         from webhook_sender where leased_until > statement_timestamp()",
-    )
-    .fetch_one(&mut **tx)
-    .await?;
-    Ok(Renewed { held: rows.into_iter().map(|row| row.0).collect(), share })
+         from webhook_sender where leased_until > statement_timestamp()";
+    let share: i64 = statement::load_value(tx, sql, ()).await?;
+    Ok(Renewed { held, share })
 }
 
 /// Releases leases before they expire, so that other processes can take them at once.
 pub async fn release(conn: &mut PgConnection, held: &[EndpointLease]) -> Result<(), StoreError> {
-    sqlx::query(
-        "with own as ( \
+    let sql = "with own as ( \
              select l.endpoint_id from endpoint_lease l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
                     on l.endpoint_id = h.endpoint_id and l.fence = h.fence \
              order by l.endpoint_id for update of l \
          ) \
-         update endpoint_lease l set leased_until = '-infinity' from own where l.endpoint_id = own.endpoint_id",
-    )
-    .bind(held.iter().map(|lease| lease.endpoint_id.as_str()).collect::<Vec<_>>())
-    .bind(held.iter().map(|lease| lease.fence).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+         update endpoint_lease l set leased_until = '-infinity' from own where l.endpoint_id = own.endpoint_id";
+    let parameters = (
+        held.iter().map(|lease| lease.endpoint_id.as_str()).collect::<Vec<_>>(),
+        held.iter().map(|lease| lease.fence).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Removes this process from the senders.
 pub async fn leave(conn: &mut PgConnection, holder: Uuid) -> Result<(), StoreError> {
-    sqlx::query("delete from webhook_sender where id = $1").bind(holder).execute(conn).await?;
-    Ok(())
+    statement::execute(conn, "delete from webhook_sender where id = $1", (holder,)).await
 }
 
 /// Releases every lease, when the only user of a private database starts.
 pub async fn free_all(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query(
-        "with gone as (delete from webhook_sender) \
-         update endpoint_lease set leased_until = '-infinity' where leased_until > '-infinity'",
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "with gone as (delete from webhook_sender) \
+         update endpoint_lease set leased_until = '-infinity' where leased_until > '-infinity'";
+    statement::execute(conn, sql, ()).await
 }

@@ -8,7 +8,7 @@ use dvp_domain::text::{TEXT_MAX, clean};
 use sqlx::{PgConnection, PgTransaction};
 
 use super::{Worker, set_aside_for};
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// Rows read at a time.
 const ROWS: i64 = 10_000;
@@ -53,45 +53,34 @@ pub(crate) async fn upsert(
     item: &str,
     new: &NewSetAside,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into set_aside as s (loop, item, about, error, attempts, next_attempt_at) \
+    let sql = "insert into set_aside as s (loop, item, about, error, attempts, next_attempt_at) \
          values ($1, $2, $3, $4, $5, now() + make_interval(secs => $6)) \
          on conflict on constraint set_aside_pkey do update \
          set about = excluded.about, error = excluded.error, attempts = greatest(excluded.attempts, s.attempts + 1), \
-             last_failed_at = now(), next_attempt_at = excluded.next_attempt_at",
-    )
-    .bind(worker.as_str())
-    .bind(item)
-    .bind(&new.about)
-    .bind(&new.error)
-    .bind(i32::try_from(new.attempts).unwrap_or(i32::MAX))
-    .bind(new.wait.as_secs_f64())
-    .execute(conn)
-    .await?;
-    Ok(())
+             last_failed_at = now(), next_attempt_at = excluded.next_attempt_at";
+    let parameters = (
+        worker.as_str(),
+        item,
+        &new.about,
+        &new.error,
+        i32::try_from(new.attempts).unwrap_or(i32::MAX),
+        new.wait.as_secs_f64(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 pub(crate) async fn delete(conn: &mut PgConnection, worker: Worker, item: &str) -> Result<(), StoreError> {
-    sqlx::query("delete from set_aside where loop = $1 and item = $2")
-        .bind(worker.as_str())
-        .bind(item)
-        .execute(conn)
-        .await?;
-    Ok(())
+    statement::execute(conn, "delete from set_aside where loop = $1 and item = $2", (worker.as_str(), item))
+        .await
 }
 
 pub(crate) async fn list_waits(
     conn: &mut PgConnection,
     worker: Worker,
 ) -> Result<Vec<WaitingItem>, StoreError> {
-    let rows: Vec<(String, i32, f64)> = sqlx::query_as(
-        "select item, attempts, greatest(extract(epoch from next_attempt_at - now()), 0)::float8 from set_aside \
-         where loop = $1 limit $2",
-    )
-    .bind(worker.as_str())
-    .bind(ROWS)
-    .fetch_all(conn)
-    .await?;
+    let sql = "select item, attempts, greatest(extract(epoch from next_attempt_at - now()), 0)::float8 from \
+         set_aside where loop = $1 limit $2";
+    let rows: Vec<(String, i32, f64)> = statement::list(conn, sql, (worker.as_str(), ROWS)).await?;
     let row = |(item, attempts, secs)| WaitingItem {
         item,
         attempts: u32::try_from(attempts).unwrap_or(0),
@@ -144,13 +133,9 @@ pub async fn insert_event(
 
 /// An event that is due again, locked until the transaction ends.
 pub async fn lock_due_event(tx: &mut PgTransaction<'_>) -> Result<Option<EventSetAside>, StoreError> {
-    let row: Option<(String, i32)> = sqlx::query_as(
-        "select item, attempts from set_aside where loop = $1 and next_attempt_at <= now() \
-         order by next_attempt_at limit 1 for update skip locked",
-    )
-    .bind(Worker::Dispatcher.as_str())
-    .fetch_optional(&mut **tx)
-    .await?;
+    let sql = "select item, attempts from set_aside where loop = $1 and next_attempt_at <= now() \
+         order by next_attempt_at limit 1 for update skip locked";
+    let row: Option<(String, i32)> = statement::find(tx, sql, (Worker::Dispatcher.as_str(),)).await?;
     row.map(|(item, attempts)| EventSetAside::parse(&item, attempts)).transpose()
 }
 
@@ -162,12 +147,10 @@ pub async fn delete_event(conn: &mut PgConnection, event: &EventSetAside) -> Res
 /// Deletes rows of items that were not attempted for an hour after their time: they no longer exist. An event that was not
 /// dispatched exists as its row only, and stays.
 pub async fn delete_abandoned(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "delete from set_aside where ctid = any(array( \
+    let sql = "delete from set_aside where ctid = any(array( \
              select ctid from set_aside where next_attempt_at < now() - interval '1 hour' and loop <> 'dispatcher' \
-             order by next_attempt_at limit $1))",
-    );
-    Ok(done.bind(limit).execute(conn).await?.rows_affected())
+             order by next_attempt_at limit $1))";
+    statement::affected(conn, sql, (limit,)).await
 }
 
 /// Everything that is set aside, as one relation.
@@ -197,20 +180,16 @@ pub(crate) use all;
 
 /// What is set aside, the oldest first.
 pub async fn list(conn: &mut PgConnection, limit: i64) -> Result<Vec<SetAside>, StoreError> {
-    let rows = sqlx::query_as(concat!(
+    let sql = concat!(
         "select * from (",
         all!(),
         ") items order by first_failed_at nulls last, worker, item limit $1"
-    ));
-    Ok(rows.bind(limit).fetch_all(conn).await?)
+    );
+    statement::list(conn, sql, (limit,)).await
 }
 
 /// The number of items that are set aside, by loop.
 pub async fn count(conn: &mut PgConnection) -> Result<Vec<(String, i64)>, StoreError> {
-    let rows = sqlx::query_as(concat!(
-        "select worker, count(*) from (",
-        all!(),
-        ") items group by worker order by worker"
-    ));
-    Ok(rows.fetch_all(conn).await?)
+    let sql = concat!("select worker, count(*) from (", all!(), ") items group by worker order by worker");
+    statement::list(conn, sql, ()).await
 }

@@ -7,7 +7,7 @@
 
 use super::super::{bigint, block, hash, relay, unsigned};
 use super::notify_facts;
-use crate::StoreError;
+use crate::{StoreError, statement};
 use alloy::primitives::B256;
 use chrono::{DateTime, Utc};
 use dvp_domain::chain::BlockNumber;
@@ -72,14 +72,9 @@ pub struct PassableFill {
 
 /// Resets the gates of all waiting fills, because the configured steps may have changed.
 pub async fn reset_gates(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "update chain_fact set gate = 'new', gate_number = null
-         where chain_id = $1 and gate is not null and consumed_at is null",
-    )
-    .bind(bigint(chain_id))
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
+    let sql = "update chain_fact set gate = 'new', gate_number = null
+         where chain_id = $1 and gate is not null and consumed_at is null";
+    statement::affected(conn, sql, (bigint(chain_id),)).await
 }
 
 /// Fills without a gate condition, oldest first.
@@ -88,7 +83,7 @@ pub async fn list_new_fills(
     chain_id: u64,
     limit: i64,
 ) -> Result<Vec<NewFill>, StoreError> {
-    let rows = sqlx::query(
+    let sql =
         "select fact.id, fact.block_number, requested.payload ->> 'token' as token, requested.payload ->> 'amount' as amount,
                 fact.kind in ('settled', 'cancelled', 'refunded') as is_end
          from chain_fact fact
@@ -100,12 +95,8 @@ pub async fn list_new_fills(
          where fact.chain_id = $1 and fact.gate = 'new' and fact.consumed_at is null
            and fact.retracted_at is null
          order by fact.id
-         limit $2",
-    )
-    .bind(bigint(chain_id))
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+         limit $2";
+    let rows = statement::list_rows(conn, sql, (bigint(chain_id), limit)).await?;
     rows.iter()
         .map(|row| {
             Ok(NewFill {
@@ -122,17 +113,15 @@ pub async fn list_new_fills(
 /// Sets the conditions of new gates.
 pub async fn set_gates(conn: &mut PgConnection, gates: &[(i64, Gate)]) -> Result<(), StoreError> {
     let columns = || gates.iter().map(|(_, gate)| gate.columns());
-    sqlx::query(
-        "update chain_fact fact set gate = given.gate, gate_number = given.number
+    let sql = "update chain_fact fact set gate = given.gate, gate_number = given.number
          from unnest($1::bigint[], $2::text[], $3::bigint[]) as given (id, gate, number)
-         where fact.id = given.id and fact.gate = 'new'",
-    )
-    .bind(gates.iter().map(|(id, _)| *id).collect::<Vec<_>>())
-    .bind(columns().map(|(gate, _)| gate).collect::<Vec<_>>())
-    .bind(columns().map(|(_, number)| bigint(number.0)).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+         where fact.id = given.id and fact.gate = 'new'";
+    let parameters = (
+        gates.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+        columns().map(|(gate, _)| gate).collect::<Vec<_>>(),
+        columns().map(|(_, number)| bigint(number.0)).collect::<Vec<_>>(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The number of waiting fills.
@@ -146,14 +135,10 @@ pub struct WaitingFills {
 }
 
 pub async fn count_waiting_fills(conn: &mut PgConnection, chain_id: u64) -> Result<WaitingFills, StoreError> {
-    let (all, new, safe): (i64, i64, i64) = sqlx::query_as(
-        "select count(*), count(*) filter (where gate = 'new'), count(*) filter (where gate = 'safe')
+    let sql = "select count(*), count(*) filter (where gate = 'new'), count(*) filter (where gate = 'safe')
          from chain_fact
-         where chain_id = $1 and gate is not null and consumed_at is null and retracted_at is null",
-    )
-    .bind(bigint(chain_id))
-    .fetch_one(conn)
-    .await?;
+         where chain_id = $1 and gate is not null and consumed_at is null and retracted_at is null";
+    let (all, new, safe): (i64, i64, i64) = statement::load(conn, sql, (bigint(chain_id),)).await?;
     let count = |number: i64| unsigned("chain_fact", number);
     Ok(WaitingFills { all: count(all)?, new: count(new)?, safe: count(safe)? })
 }
@@ -172,7 +157,7 @@ pub struct WaitingFill {
 
 /// The fills at the payout gates of all chains, the oldest first.
 pub async fn list_waiting_fills(conn: &mut PgConnection, limit: i64) -> Result<Vec<WaitingFill>, StoreError> {
-    let rows = sqlx::query(
+    let sql =
         "select fact.chain_id, fact.block_number, fact.gate, fact.gate_number, fact.observed_at, requested.reference
          from chain_status chain
          cross join lateral (
@@ -184,11 +169,8 @@ pub async fn list_waiting_fills(conn: &mut PgConnection, limit: i64) -> Result<V
              select reference from chain_command where entity = fact.entity and kind = 'create' order by id limit 1
          ) requested on true
          order by fact.observed_at, fact.id
-         limit $1",
-    )
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+         limit $1";
+    let rows = statement::list_rows(conn, sql, (limit,)).await?;
     let table = "chain_fact";
     rows.iter()
         .map(|row| {
@@ -213,8 +195,7 @@ pub async fn list_passable_fills(
     after: i64,
     limit: i64,
 ) -> Result<Vec<PassableFill>, StoreError> {
-    let rows = sqlx::query(
-        "select fact.id, fact.block_number, fact.block_hash, lock.block_number as lock_number,
+    let sql = "select fact.id, fact.block_number, fact.block_hash, lock.block_number as lock_number,
                 lock.block_hash as lock_hash, command.intent_id
          from chain_fact fact
          left join lateral (
@@ -231,16 +212,16 @@ pub async fn list_passable_fills(
                 or fact.gate = 'safe' and fact.gate_number <= $3
                 or fact.gate = 'finalized' and fact.gate_number <= $4)
          order by fact.id
-         limit $6",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(heights.head.0))
-    .bind(heights.safe.map(|safe| bigint(safe.0)))
-    .bind(bigint(heights.finalized.0))
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+         limit $6";
+    let parameters = (
+        bigint(chain_id),
+        bigint(heights.head.0),
+        heights.safe.map(|safe| bigint(safe.0)),
+        bigint(heights.finalized.0),
+        after,
+        limit,
+    );
+    let rows = statement::list_rows(conn, sql, parameters).await?;
     let table = "chain_fact";
     rows.iter()
         .map(|row| {
@@ -258,16 +239,12 @@ pub async fn list_passable_fills(
 
 /// Lifts the gates of fills whose block is still canonical, completes their commands, and notifies the engine.
 pub async fn lift_gates(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "update chain_fact set gate = null, gate_number = null
-         where id = any($1) and gate is not null and retracted_at is null and consumed_at is null",
-    )
-    .bind(ids)
-    .execute(&mut **tx)
-    .await?;
-    if done.rows_affected() > 0 {
+    let sql = "update chain_fact set gate = null, gate_number = null
+         where id = any($1) and gate is not null and retracted_at is null and consumed_at is null";
+    let done = statement::affected(tx, sql, (ids,)).await?;
+    if done > 0 {
         relay::complete_lifted(tx, ids).await?;
         notify_facts(tx).await?;
     }
-    Ok(done.rows_affected())
+    Ok(done)
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A fact that is not consumed yet.
 #[derive(Debug, Clone)]
@@ -39,8 +39,7 @@ pub async fn claim(
     limit: i64,
 ) -> Result<Vec<OpenFact>, StoreError> {
     type Row = (i64, i64, i64, Vec<u8>, Value, i32, Option<DateTime<Utc>>, Option<Vec<u8>>);
-    let mut rows: Vec<Row> = sqlx::query_as(
-        "update chain_fact f set leased_by = $1, lease_until = now() + make_interval(secs => $2) \
+    let sql = "update chain_fact f set leased_by = $1, lease_until = now() + make_interval(secs => $2) \
          from (select id from chain_fact fact \
                where consumed_at is null and retracted_at is null and gate is null and turn > $3 \
                  and (leased_by = $1 or lease_until is null or lease_until < now()) \
@@ -57,14 +56,8 @@ pub async fn claim(
                                    and earlier.consumed_at is null and earlier.retracted_at is null) \
                order by turn limit $4 for update skip locked) due \
          where f.id = due.id \
-         returning f.id, f.turn, f.chain_id, f.entity, f.payload, f.unwritten, f.block_time, f.tx_hash",
-    )
-    .bind(worker)
-    .bind(lease.as_secs_f64())
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
+         returning f.id, f.turn, f.chain_id, f.entity, f.payload, f.unwritten, f.block_time, f.tx_hash";
+    let mut rows: Vec<Row> = statement::list(conn, sql, (worker, lease.as_secs_f64(), after, limit)).await?;
     rows.sort_by_key(|row| row.1);
     let fact = |(id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash): Row| OpenFact {
         id,
@@ -81,76 +74,52 @@ pub async fn claim(
 
 /// Postpones a fact that could not be applied, and stores the reason.
 pub async fn put_off(conn: &mut PgConnection, id: i64, wait: Duration, why: &str) -> Result<(), StoreError> {
-    sqlx::query(
-        "update chain_fact set unwritten = unwritten + 1, failing_since = coalesce(failing_since, now()), \
+    let sql = "update chain_fact set unwritten = unwritten + 1, failing_since = coalesce(failing_since, now()), \
                 retry_at = now() + make_interval(secs => $2), last_error = $3 \
-         where id = $1 and consumed_at is null",
-    )
-    .bind(id)
-    .bind(wait.as_secs_f64())
-    .bind(clean(why, TEXT_MAX))
-    .execute(conn)
-    .await?;
-    Ok(())
+         where id = $1 and consumed_at is null";
+    statement::execute(conn, sql, (id, wait.as_secs_f64(), clean(why, TEXT_MAX))).await
 }
 
 /// Whether a fact is still open, and no earlier fact of its entity is that the settlement may take in this version.
 pub async fn is_next(conn: &mut PgConnection, id: i64, version: i64) -> Result<bool, StoreError> {
-    let (next,) = sqlx::query_as(
-        "select exists ( \
+    let sql = "select exists ( \
              select from chain_fact fact \
              where id = $1 and consumed_at is null and retracted_at is null and gate is null \
                and not exists (select from chain_fact earlier \
                                where earlier.entity = fact.entity and earlier.turn < fact.turn \
                                  and earlier.consumed_at is null and earlier.retracted_at is null \
                                  and earlier.early_at is distinct from $2 \
-                                 and earlier.gate is null))",
-    )
-    .bind(id)
-    .bind(version)
-    .fetch_one(conn)
-    .await?;
+                                 and earlier.gate is null))";
+    let next = statement::load_value(conn, sql, (id, version)).await?;
     Ok(next)
 }
 
 /// Keeps a fact that its settlement cannot take in this version and may take later. It is claimed again when the
 /// settlement has changed.
 pub async fn keep(conn: &mut PgConnection, id: i64, version: i64) -> Result<(), StoreError> {
-    sqlx::query("update chain_fact set early_at = $2 where id = $1 and consumed_at is null")
-        .bind(id)
-        .bind(version)
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update chain_fact set early_at = $2 where id = $1 and consumed_at is null";
+    statement::execute(conn, sql, (id, version)).await
 }
 
 /// Whether facts of an entity wait to be offered to its settlement, or are kept for it.
 pub async fn has_open(conn: &mut PgConnection, entity: &[u8]) -> Result<bool, StoreError> {
-    let found = sqlx::query_scalar(
-        "select exists (select from chain_fact where entity = $1 and consumed_at is null and retracted_at is null)",
-    );
-    Ok(found.bind(entity).fetch_one(conn).await?)
+    let sql = "select exists (select from chain_fact where entity = $1 and consumed_at is null \
+         and retracted_at is null)";
+    statement::load_value(conn, sql, (entity,)).await
 }
 
 /// Sets a fact aside that differs from its command. It is not applied to its settlement; reconciliation reports it.
 /// `false`: the fact was consumed before.
 pub async fn set_aside(conn: &mut PgConnection, id: i64, differs: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update chain_fact set consumed_at = now(), differs = $2 where id = $1 and consumed_at is null",
-    )
-    .bind(id)
-    .bind(clean(differs, TEXT_MAX))
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "update chain_fact set consumed_at = now(), differs = $2 where id = $1 and consumed_at is null";
+    Ok(statement::affected(conn, sql, (id, clean(differs, TEXT_MAX))).await? == 1)
 }
 
 /// Marks facts as consumed. For a lock or a fill that was retracted while its settlement applied it, the fact of its
 /// loss is inserted here: the indexer inserts it for consumed facts only. It gets the turn of the retracted fact, which
 /// precedes all later facts.
 pub async fn consume(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreError> {
-    sqlx::query(
-        "with consumed as ( \
+    let sql = "with consumed as ( \
              update chain_fact set consumed_at = now() where id = any($1::int8[]) and consumed_at is null \
              returning chain_id, entity, kind, tx_hash, turn, retracted_at) \
          insert into chain_fact (chain_id, entity, kind, payload, tx_hash, turn) \
@@ -159,21 +128,13 @@ pub async fn consume(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreEr
                                     ('transferred', 'transfer_lost')) lost (reported, kind) \
               on lost.reported = consumed.kind \
          where retracted_at is not null \
-           and (consumed.kind <> 'transferred' or chain_is_gated(chain_id, entity, consumed.kind))",
-    )
-    .bind(ids)
-    .execute(conn)
-    .await?;
-    Ok(())
+           and (consumed.kind <> 'transferred' or chain_is_gated(chain_id, entity, consumed.kind))";
+    statement::execute(conn, sql, (ids,)).await
 }
 
 /// Releases the claims of a process that has ended: for a private database, whose only user has just started.
 pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query(
-        "update chain_fact set leased_by = null, lease_until = null \
-         where lease_until is not null and consumed_at is null and retracted_at is null",
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "update chain_fact set leased_by = null, lease_until = null \
+         where lease_until is not null and consumed_at is null and retracted_at is null";
+    statement::execute(conn, sql, ()).await
 }

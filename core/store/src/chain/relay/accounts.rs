@@ -3,8 +3,9 @@
 //! Invariant: a nonce is reserved under its account's row lock.
 
 use super::super::{address, bigint, unsigned};
-use crate::StoreError;
+use crate::{StoreError, statement};
 use alloy::primitives::Address;
+use dvp_domain::names::names;
 use sqlx::{PgConnection, PgTransaction, Row};
 
 /// Locks the account and reserves its lowest free nonce: the lowest skipped one at or above the chain's count `mined`,
@@ -15,32 +16,17 @@ pub async fn reserve_nonce(
     signer: Address,
     mined: u64,
 ) -> Result<u64, StoreError> {
-    sqlx::query(
-        "insert into relayer_account (chain_id, signer, next_nonce)
+    let sql = "insert into relayer_account (chain_id, signer, next_nonce)
          values ($1, $2, $3)
-         on conflict on constraint relayer_account_pkey do nothing",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(mined))
-    .execute(&mut **tx)
-    .await?;
-    sqlx::query("select from relayer_account where chain_id = $1 and signer = $2 for update")
-        .bind(bigint(chain_id))
-        .bind(signer.as_slice())
-        .execute(&mut **tx)
-        .await?;
+         on conflict on constraint relayer_account_pkey do nothing";
+    statement::execute(tx, sql, (bigint(chain_id), signer.as_slice(), bigint(mined))).await?;
+    let sql = "select from relayer_account where chain_id = $1 and signer = $2 for update";
+    statement::execute(tx, sql, (bigint(chain_id), signer.as_slice())).await?;
     let nonce = find_next_nonce(tx, chain_id, signer, mined).await?;
-    sqlx::query(
-        "update relayer_account
+    let sql = "update relayer_account
          set next_nonce = greatest(next_nonce, $3)
-         where chain_id = $1 and signer = $2",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce + 1))
-    .execute(&mut **tx)
-    .await?;
+         where chain_id = $1 and signer = $2";
+    statement::execute(tx, sql, (bigint(chain_id), signer.as_slice(), bigint(nonce + 1))).await?;
     Ok(nonce)
 }
 
@@ -50,12 +36,8 @@ pub async fn find_stored_nonce(
     chain_id: u64,
     signer: Address,
 ) -> Result<Option<u64>, StoreError> {
-    let next: Option<i64> =
-        sqlx::query_scalar("select next_nonce from relayer_account where chain_id = $1 and signer = $2")
-            .bind(bigint(chain_id))
-            .bind(signer.as_slice())
-            .fetch_optional(conn)
-            .await?;
+    let sql = "select next_nonce from relayer_account where chain_id = $1 and signer = $2";
+    let next: Option<i64> = statement::find_value(conn, sql, (bigint(chain_id), signer.as_slice())).await?;
     Ok(next.map(i64::cast_unsigned))
 }
 
@@ -66,8 +48,7 @@ pub async fn find_next_nonce(
     signer: Address,
     mined: u64,
 ) -> Result<u64, StoreError> {
-    let nonce: Option<i64> = sqlx::query_scalar(
-        "select coalesce(
+    let sql = "select coalesce(
              (select min(nonce)
               from generate_series($3::bigint, account.next_nonce - 1) as skipped (nonce)
               where not exists (
@@ -75,13 +56,9 @@ pub async fn find_next_nonce(
                   where slot.chain_id = $1 and slot.signer = $2 and slot.nonce = skipped.nonce)),
              greatest(account.next_nonce, $3::bigint)) as nonce
          from relayer_account account
-         where account.chain_id = $1 and account.signer = $2",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(mined))
-    .fetch_optional(conn)
-    .await?;
+         where account.chain_id = $1 and account.signer = $2";
+    let nonce: Option<i64> =
+        statement::find_value(conn, sql, (bigint(chain_id), signer.as_slice(), bigint(mined))).await?;
     nonce.map_or(Ok(mined), |nonce| unsigned("relayer_account", nonce))
 }
 
@@ -99,37 +76,24 @@ pub async fn find_share(
     chain_id: u64,
     signer: Address,
 ) -> Result<Share, StoreError> {
-    sqlx::query(
-        "insert into relayer_account (chain_id, signer, next_nonce, able_at)
+    let sql = "insert into relayer_account (chain_id, signer, next_nonce, able_at)
          values ($1, $2, 0, clock_timestamp())
          on conflict on constraint relayer_account_pkey do update set able_at = excluded.able_at
-         where relayer_account.able_at is null or relayer_account.able_at < clock_timestamp() - interval '2 seconds'",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .execute(&mut *conn)
-    .await?;
-    let (index, count): (i64, i64) = sqlx::query_as(
-        "select count(*) filter (where signer < $2), count(*)
+         where relayer_account.able_at is null or relayer_account.able_at < clock_timestamp() - interval '2 seconds'";
+    statement::execute(conn, sql, (bigint(chain_id), signer.as_slice())).await?;
+    let sql = "select count(*) filter (where signer < $2), count(*)
          from relayer_account
-         where chain_id = $1 and (signer = $2 or able_at > clock_timestamp() - interval '10 seconds')",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .fetch_one(conn)
-    .await?;
+         where chain_id = $1 and (signer = $2 or able_at > clock_timestamp() - interval '10 seconds')";
+    let (index, count): (i64, i64) =
+        statement::load(conn, sql, (bigint(chain_id), signer.as_slice())).await?;
     let small = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
     Ok(Share { index: small(index), count: small(count).max(1) })
 }
 
 /// Records that an account cannot sign: from now on the other accounts share its commands.
 pub async fn note_unable(conn: &mut PgConnection, chain_id: u64, signer: Address) -> Result<(), StoreError> {
-    sqlx::query("update relayer_account set able_at = null where chain_id = $1 and signer = $2")
-        .bind(bigint(chain_id))
-        .bind(signer.as_slice())
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update relayer_account set able_at = null where chain_id = $1 and signer = $2";
+    statement::execute(conn, sql, (bigint(chain_id), signer.as_slice())).await
 }
 
 /// Records an account's balance, in wei. `true`: it has just become low, or stopped being low.
@@ -140,55 +104,40 @@ pub async fn note_balance(
     balance: u128,
     low: bool,
 ) -> Result<bool, StoreError> {
-    let before: Option<bool> = sqlx::query_scalar(
-        "with before as (
+    let sql = "with before as (
              select balance_low from relayer_account where chain_id = $1 and signer = $2)
          insert into relayer_account (chain_id, signer, next_nonce, balance_wei, balance_low, balance_at)
          select $1, $2, 0, $3::text::numeric, $4, clock_timestamp()
          on conflict on constraint relayer_account_pkey do update
          set balance_wei = excluded.balance_wei, balance_low = excluded.balance_low,
              balance_at = excluded.balance_at
-         returning (select balance_low from before)",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(balance.to_string())
-    .bind(low)
-    .fetch_one(conn)
-    .await?;
+         returning (select balance_low from before)";
+    let before: Option<bool> =
+        statement::load_value(conn, sql, (bigint(chain_id), signer.as_slice(), balance.to_string(), low))
+            .await?;
     Ok(before.unwrap_or(false) != low)
 }
 
 /// The accounts that have ever been in service on a chain. An account is recorded before it signs its first transaction.
 pub async fn list_signers(conn: &mut PgConnection, chain_id: u64) -> Result<Vec<Address>, StoreError> {
-    let signers: Vec<Vec<u8>> =
-        sqlx::query_scalar("select signer from relayer_account where chain_id = $1 order by signer")
-            .bind(bigint(chain_id))
-            .fetch_all(conn)
-            .await?;
+    let sql = "select signer from relayer_account where chain_id = $1 order by signer";
+    let signers: Vec<Vec<u8>> = statement::list_values(conn, sql, (bigint(chain_id),)).await?;
     signers.iter().map(|signer| address("relayer_account", signer)).collect()
 }
 
-/// Whether an account is in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccountState {
-    /// A process uses it, or did in the last 30 seconds.
-    InService,
-    /// No process uses it, and the outcome of one of its transactions is open: others broadcast them.
-    Draining,
-    /// No process uses it, and each of its transactions is in a final block, was given up, or lost its nonce to another.
-    Drained,
+names! {
+    /// Whether an account is in use.
+    pub enum AccountState {
+        /// A process uses it, or did in the last 30 seconds.
+        InService = "in_service",
+        /// No process uses it, and the outcome of one of its transactions is open: others broadcast them.
+        Draining = "draining",
+        /// No process uses it, and each of its transactions is in a final block, was given up, or lost its nonce to another.
+        Drained = "drained",
+    }
 }
 
 impl AccountState {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InService => "in_service",
-            Self::Draining => "draining",
-            Self::Drained => "drained",
-        }
-    }
-
     const fn of(is_in_service: bool, is_unfinished: bool) -> Self {
         match (is_in_service, is_unfinished) {
             (true, _) => Self::InService,
@@ -222,7 +171,7 @@ impl RelayerAccount {
 
 /// Every account, by chain and signer.
 pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<RelayerAccount>, StoreError> {
-    let rows = sqlx::query(
+    let sql =
         "select account.chain_id, account.signer, account.next_nonce, account.balance_wei::text as balance_wei,
                 account.balance_low,
                 (select count(*) from nonce_slot slot
@@ -239,10 +188,8 @@ pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<RelayerAccount
                                                   || encode(account.signer, 'hex')
                           and lease.expires_at > clock_timestamp() - interval '30 seconds') as is_in_service
          from relayer_account account
-         order by account.chain_id, account.signer",
-    )
-    .fetch_all(conn)
-    .await?;
+         order by account.chain_id, account.signer";
+    let rows = statement::list_rows(conn, sql, ()).await?;
     let table = "relayer_account";
     rows.iter()
         .map(|row| {

@@ -3,7 +3,7 @@
 //! Invariant: the bytes of an attempt are committed before they are broadcast.
 
 use super::super::{bigint, block, hash, unsigned};
-use crate::StoreError;
+use crate::{StoreError, statement};
 use alloy::primitives::{Address, B256, Bytes};
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::text::{TEXT_MAX, clean};
@@ -71,24 +71,23 @@ pub async fn insert_attempt(
     signer: Address,
     attempt: &NewAttempt,
 ) -> Result<(), StoreError> {
-    sqlx::query(
+    let sql =
         "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, sealed, max_fee, priority_fee, head_number)
          values ($1, $2, $3, $4, $5, $6, $7::text::numeric, $8::text::numeric, $9)
          on conflict on constraint tx_attempt_hash_key do update
-         set attempt = excluded.attempt, head_number = excluded.head_number",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(attempt.nonce))
-    .bind(bigint(attempt.attempt))
-    .bind(attempt.hash.as_slice())
-    .bind(attempt.sealed.as_ref())
-    .bind(attempt.max_fee.to_string())
-    .bind(attempt.priority_fee.to_string())
-    .bind(bigint(attempt.head_number.0))
-    .execute(conn)
-    .await?;
-    Ok(())
+         set attempt = excluded.attempt, head_number = excluded.head_number";
+    let parameters = (
+        bigint(chain_id),
+        signer.as_slice(),
+        bigint(attempt.nonce),
+        bigint(attempt.attempt),
+        attempt.hash.as_slice(),
+        attempt.sealed.as_ref(),
+        attempt.max_fee.to_string(),
+        attempt.priority_fee.to_string(),
+        bigint(attempt.head_number.0),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The attempts of some nonces, by nonce and attempt.
@@ -98,19 +97,14 @@ pub async fn list_attempts(
     signer: Address,
     nonces: &[i64],
 ) -> Result<Vec<AttemptRow>, StoreError> {
-    let rows = sqlx::query(
+    let sql =
         "select nonce, attempt, hash, sealed, max_fee::text as max_fee, priority_fee::text as priority_fee, head_number,
                 (extract(epoch from clock_timestamp() - created_at) * 1000)::bigint as age_ms,
                 (extract(epoch from clock_timestamp() - last_broadcast_at) * 1000)::bigint as broadcast_age_ms
          from tx_attempt
          where chain_id = $1 and signer = $2 and nonce = any($3)
-         order by nonce, attempt",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(nonces)
-    .fetch_all(conn)
-    .await?;
+         order by nonce, attempt";
+    let rows = statement::list_rows(conn, sql, (bigint(chain_id), signer.as_slice(), nonces)).await?;
     rows.iter().map(attempt_row).collect()
 }
 
@@ -140,22 +134,15 @@ pub async fn mark_broadcast(
     signer: Address,
     attempt: &AttemptRow,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "with sent as (
+    let sql = "with sent as (
              update tx_attempt
              set last_broadcast_at = clock_timestamp(), last_error = null
              where chain_id = $1 and signer = $2 and nonce = $3 and attempt = $4)
          update nonce_slot
          set state = 'broadcast'
-         where chain_id = $1 and signer = $2 and nonce = $3 and state = 'signed'",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(attempt.nonce))
-    .bind(bigint(attempt.attempt))
-    .execute(conn)
-    .await?;
-    Ok(())
+         where chain_id = $1 and signer = $2 and nonce = $3 and state = 'signed'";
+    let parameters = (bigint(chain_id), signer.as_slice(), bigint(attempt.nonce), bigint(attempt.attempt));
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Records that the node rejected the attempt's bytes, or was not reached: it may have accepted them.
@@ -165,15 +152,8 @@ pub async fn note_send_error(
     attempt_hash: B256,
     error: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "update tx_attempt
+    let sql = "update tx_attempt
          set last_broadcast_at = clock_timestamp(), last_error = $3
-         where chain_id = $1 and hash = $2",
-    )
-    .bind(bigint(chain_id))
-    .bind(attempt_hash.as_slice())
-    .bind(clean(error, TEXT_MAX))
-    .execute(conn)
-    .await?;
-    Ok(())
+         where chain_id = $1 and hash = $2";
+    statement::execute(conn, sql, (bigint(chain_id), attempt_hash.as_slice(), clean(error, TEXT_MAX))).await
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use super::super::{bigint, unsigned};
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A chain's fees as its relayer last saw them, in wei per gas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,28 +18,20 @@ pub struct ChainFees {
 
 /// Records a chain's fees at a new block.
 pub async fn note_fees(conn: &mut PgConnection, chain_id: u64, fees: ChainFees) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into chain_fees (chain_id, base_fee, tip, cap)
+    let sql = "insert into chain_fees (chain_id, base_fee, tip, cap)
          values ($1, $2::text::numeric, $3::text::numeric, $4::text::numeric)
          on conflict on constraint chain_fees_pkey do update
-         set base_fee = excluded.base_fee, tip = excluded.tip, cap = excluded.cap, seen_at = clock_timestamp()",
-    )
-    .bind(bigint(chain_id))
-    .bind(fees.base_fee.to_string())
-    .bind(fees.tip.to_string())
-    .bind(fees.cap.to_string())
-    .execute(conn)
-    .await?;
-    Ok(())
+         set base_fee = excluded.base_fee, tip = excluded.tip, cap = excluded.cap, seen_at = clock_timestamp()";
+    let parameters =
+        (bigint(chain_id), fees.base_fee.to_string(), fees.tip.to_string(), fees.cap.to_string());
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The fees of every chain with a relayer, and when they were seen.
 pub async fn list_fees(conn: &mut PgConnection) -> Result<Vec<(u64, ChainFees, DateTime<Utc>)>, StoreError> {
-    let rows: Vec<(i64, String, String, String, DateTime<Utc>)> = sqlx::query_as(
-        "select chain_id, base_fee::text, tip::text, cap::text, seen_at from chain_fees order by chain_id",
-    )
-    .fetch_all(conn)
-    .await?;
+    let sql =
+        "select chain_id, base_fee::text, tip::text, cap::text, seen_at from chain_fees order by chain_id";
+    let rows: Vec<(i64, String, String, String, DateTime<Utc>)> = statement::list(conn, sql, ()).await?;
     let table = "chain_fees";
     let wei = |text: String| text.parse::<u128>().map_err(|error| StoreError::corrupt(table, error));
     rows.into_iter()

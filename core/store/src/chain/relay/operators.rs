@@ -1,40 +1,24 @@
 //! Operators' view of commands, and their requests to retry one.
 
 use super::super::unsigned;
-use crate::StoreError;
 use crate::orders::operations::{NewAction, insert_action};
+use crate::{StoreError, known, statement};
 use chrono::{DateTime, Utc};
+use dvp_domain::names::names;
 use serde_json::json;
 use sqlx::{PgConnection, PgTransaction, Row};
 
-/// The state of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommandState {
-    /// Waiting for a transaction.
-    Pending,
-    /// In a live transaction.
-    Sent,
-    /// Its event is in a canonical block.
-    Done,
-    /// Given up permanently.
-    Failed,
-}
-
-impl CommandState {
-    const ALL: [Self; 4] = [Self::Pending, Self::Sent, Self::Done, Self::Failed];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Sent => "sent",
-            Self::Done => "done",
-            Self::Failed => "failed",
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, StoreError> {
-        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
-        known.ok_or_else(|| StoreError::corrupt("chain_command", format_args!("state {text}")))
+names! {
+    /// The state of a command.
+    pub enum CommandState {
+        /// Waiting for a transaction.
+        Pending = "pending",
+        /// In a live transaction.
+        Sent = "sent",
+        /// Its event is in a canonical block.
+        Done = "done",
+        /// Given up permanently.
+        Failed = "failed",
     }
 }
 
@@ -95,7 +79,7 @@ pub async fn list_commands(
         CommandFilter::Failed => ("state = 'failed'", "desc"),
     };
     // The texts are constants of this function.
-    let statement = sqlx::AssertSqlSafe(format!(
+    let sql = sqlx::AssertSqlSafe(format!(
         "select command.id, chain_id, reference, intent_id, kind, state, tries, troubled_at, created_at, not_before,
                 case when state = 'sent' then
                     (select attempt.last_error
@@ -110,7 +94,7 @@ pub async fn list_commands(
                  order by attempt.attempt desc limit 1) as tx_hash
          from chain_command command where {condition} order by command.id {direction} limit $1"
     ));
-    let rows = sqlx::query(statement).bind(limit).fetch_all(conn).await?;
+    let rows = statement::list_rows(conn, sql, (limit,)).await?;
     rows.iter()
         .map(|row| {
             Ok(CommandView {
@@ -119,7 +103,7 @@ pub async fn list_commands(
                 reference: row.try_get("reference")?,
                 intent_id: row.try_get("intent_id")?,
                 kind: row.try_get("kind")?,
-                state: CommandState::parse(row.try_get("state")?)?,
+                state: known("chain_command", row.try_get("state")?, CommandState::parse)?,
                 tries: row.try_get("tries")?,
                 trouble: row.try_get("trouble")?,
                 troubled_at: row.try_get("troubled_at")?,
@@ -153,28 +137,21 @@ pub async fn retry_command(
     operator: &str,
     reason: &str,
 ) -> Result<Retried, StoreError> {
-    let row =
-        sqlx::query("select chain_id, reference, kind, state from chain_command where id = $1 for update")
-            .bind(id)
-            .fetch_optional(&mut **tx)
-            .await?;
+    let sql = "select chain_id, reference, kind, state from chain_command where id = $1 for update";
+    let row = statement::find_row(tx, sql, (id,)).await?;
     let Some(row) = row else { return Ok(Retried::Unknown) };
     let reference: String = row.try_get("reference")?;
-    let state = CommandState::parse(row.try_get("state")?)?;
+    let state = known("chain_command", row.try_get("state")?, CommandState::parse)?;
     match state {
         CommandState::Sent => return Ok(Retried::Sent),
         CommandState::Done => return Ok(Retried::Done),
         CommandState::Failed if has_gone_on(tx, id, &reference).await? => return Ok(Retried::OrderGoneOn),
         CommandState::Failed | CommandState::Pending => {}
     }
-    sqlx::query(
-        "update chain_command
+    let sql = "update chain_command
          set state = 'pending', done_at = null, not_before = clock_timestamp(), tries = greatest(tries, 1)
-         where id = $1",
-    )
-    .bind(id)
-    .execute(&mut **tx)
-    .await?;
+         where id = $1";
+    statement::execute(tx, sql, (id,)).await?;
     let (chain, kind): (i64, String) = (row.try_get("chain_id")?, row.try_get("kind")?);
     let evidence = json!({"command": id, "kind": kind, "chainId": chain, "was": state.as_str()});
     insert_action(
@@ -196,8 +173,7 @@ pub async fn retry_command(
 /// Whether the command's order has ended, or has a later command for the same purpose, or will end when it learns of the
 /// failure.
 async fn has_gone_on(tx: &mut PgTransaction<'_>, id: i64, reference: &str) -> Result<bool, StoreError> {
-    let gone_on: bool = sqlx::query_scalar(
-        "select not exists (select from execution where reference = $2 and terminal_at is null)
+    let sql = "select not exists (select from execution where reference = $2 and terminal_at is null)
              or exists (select from chain_command command
                         join chain_command later on later.entity = command.entity and later.id > command.id
                         where command.id = $1)
@@ -205,11 +181,6 @@ async fn has_gone_on(tx: &mut PgTransaction<'_>, id: i64, reference: &str) -> Re
                         join chain_fact failure on failure.entity = command.entity
                         where command.id = $1 and failure.payload ->> 'kind' = 'command_failed'
                           and failure.payload ->> 'command' = command.kind
-                          and failure.consumed_at is null and failure.retracted_at is null)",
-    )
-    .bind(id)
-    .bind(reference)
-    .fetch_one(&mut **tx)
-    .await?;
-    Ok(gone_on)
+                          and failure.consumed_at is null and failure.retracted_at is null)";
+    statement::load_value(tx, sql, (id, reference)).await
 }

@@ -8,6 +8,7 @@ mod outcomes;
 
 use alloy::primitives::{Address, B256};
 use dvp_domain::chain::CommandKind;
+use dvp_domain::names::names;
 use sqlx::postgres::PgRow;
 use sqlx::{PgTransaction, Row};
 
@@ -17,44 +18,23 @@ pub use self::outcomes::{
 };
 use super::super::{bigint, hash, unsigned};
 use super::attempts::AttemptRow;
-use super::command_kind;
-use crate::StoreError;
+use crate::{StoreError, known, statement};
 
 pub(in crate::chain) use self::outcomes::unmine_above;
 
-/// The state of a nonce in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SlotState {
-    /// Signed and stored; it may have reached a node.
-    Signed,
-    Broadcast,
-    /// In a block that can still be reverted.
-    Mined,
-    Final,
-    /// Another transaction has used the nonce.
-    Foreign,
-    /// An operator abandoned the transaction.
-    Abandoned,
-}
-
-impl SlotState {
-    const ALL: [Self; 6] =
-        [Self::Signed, Self::Broadcast, Self::Mined, Self::Final, Self::Foreign, Self::Abandoned];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Signed => "signed",
-            Self::Broadcast => "broadcast",
-            Self::Mined => "mined",
-            Self::Final => "final",
-            Self::Foreign => "foreign",
-            Self::Abandoned => "abandoned",
-        }
-    }
-
-    fn parse(text: &str) -> Result<Self, StoreError> {
-        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
-        known.ok_or_else(|| StoreError::corrupt("nonce_slot", format_args!("state {text}")))
+names! {
+    /// The state of a nonce in use.
+    pub enum SlotState {
+        /// Signed and stored; it may have reached a node.
+        Signed = "signed",
+        Broadcast = "broadcast",
+        /// In a block that can still be reverted.
+        Mined = "mined",
+        Final = "final",
+        /// Another transaction has used the nonce.
+        Foreign = "foreign",
+        /// An operator abandoned the transaction.
+        Abandoned = "abandoned",
     }
 }
 
@@ -96,39 +76,30 @@ pub async fn insert_slot(
     signer: Address,
     slot: NewSlot<'_>,
 ) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "insert into nonce_slot (chain_id, signer, nonce, kind, gas) values ($1, $2, $3, $4, $5)
-         on conflict on constraint nonce_slot_pkey do nothing",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(slot.nonce))
-    .bind(slot.kind.map(CommandKind::as_str))
-    .bind(bigint(slot.gas))
-    .execute(&mut **tx)
-    .await?;
-    if done.rows_affected() == 0 {
+    let sql = "insert into nonce_slot (chain_id, signer, nonce, kind, gas) values ($1, $2, $3, $4, $5)
+         on conflict on constraint nonce_slot_pkey do nothing";
+    let parameters = (
+        bigint(chain_id),
+        signer.as_slice(),
+        bigint(slot.nonce),
+        slot.kind.map(CommandKind::as_str),
+        bigint(slot.gas),
+    );
+    let done = statement::affected(tx, sql, parameters).await?;
+    if done == 0 {
         return Ok(false);
     }
     if slot.commands.is_empty() {
         return Ok(true);
     }
-    sqlx::query(
-        "insert into slot_command (chain_id, signer, nonce, command_id) select $1, $2, $3, unnest($4::bigint[])",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(slot.nonce))
-    .bind(slot.commands)
-    .execute(&mut **tx)
-    .await?;
-    let sent =
-        sqlx::query("update chain_command set state = 'sent' where id = any($1) and state = 'pending'")
-            .bind(slot.commands)
-            .execute(&mut **tx)
-            .await?;
+    let sql = "insert into slot_command (chain_id, signer, nonce, command_id) \
+         select $1, $2, $3, unnest($4::bigint[])";
+    statement::execute(tx, sql, (bigint(chain_id), signer.as_slice(), bigint(slot.nonce), slot.commands))
+        .await?;
+    let sql = "update chain_command set state = 'sent' where id = any($1) and state = 'pending'";
+    let sent = statement::affected(tx, sql, (slot.commands,)).await?;
     let all = u64::try_from(slot.commands.len()).unwrap_or(u64::MAX);
-    if sent.rows_affected() == all { Ok(true) } else { Err(StoreError::Stale { what: "chain_command" }) }
+    if sent == all { Ok(true) } else { Err(StoreError::Stale { what: "chain_command" }) }
 }
 
 /// Rebuilds a slot's transaction with the remaining commands, as its next `attempt`: the others are dropped from it, and
@@ -141,8 +112,7 @@ pub async fn remake_slot(
     attempt: u64,
     gas: u64,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "with dropped as (
+    let sql = "with dropped as (
              update slot_command set dropped_at = $5
              where chain_id = $1 and signer = $2 and nonce = $3 and not live and dropped_at is null)
          update nonce_slot
@@ -150,22 +120,15 @@ pub async fn remake_slot(
              kind = case when exists (
                  select from slot_command where chain_id = $1 and signer = $2 and nonce = $3 and live
              ) then kind end
-         where chain_id = $1 and signer = $2 and nonce = $3 and state <> 'final'",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce))
-    .bind(bigint(gas))
-    .bind(bigint(attempt))
-    .execute(&mut **tx)
-    .await?;
-    Ok(())
+         where chain_id = $1 and signer = $2 and nonce = $3 and state <> 'final'";
+    let parameters = (bigint(chain_id), signer.as_slice(), bigint(nonce), bigint(gas), bigint(attempt));
+    statement::execute(tx, sql, parameters).await
 }
 
 /// The kind of commands of a slot; `None`: its transaction only uses the nonce.
 fn optional_kind(row: &PgRow) -> Result<Option<CommandKind>, StoreError> {
     let name: Option<&str> = row.try_get("kind")?;
-    name.map(|name| command_kind("nonce_slot", name)).transpose()
+    name.map(|name| known("nonce_slot", name, CommandKind::parse)).transpose()
 }
 
 fn slot_row(row: &PgRow) -> Result<SlotRow, StoreError> {
@@ -175,7 +138,7 @@ fn slot_row(row: &PgRow) -> Result<SlotRow, StoreError> {
         nonce: unsigned(table, row.try_get("nonce")?)?,
         kind: optional_kind(row)?,
         gas: unsigned(table, row.try_get("gas")?)?,
-        state: SlotState::parse(row.try_get("state")?)?,
+        state: known(table, row.try_get("state")?, SlotState::parse)?,
         block_hash: block_hash.map(|bytes| hash(table, bytes)).transpose()?,
         stale: row.try_get("stale")?,
         commands: unsigned(table, row.try_get("commands")?)?,
@@ -194,9 +157,5 @@ mod tests {
         let schema = include_str!("../../../../../migrations/0012_relayer.sql");
         let named: Vec<String> = SlotState::ALL.iter().map(|state| format!("'{}'", state.as_str())).collect();
         assert!(schema.contains(&format!("check (state in ({}))", named.join(", "))));
-        for state in SlotState::ALL {
-            assert_eq!(SlotState::parse(state.as_str()).unwrap(), state);
-        }
-        assert!(SlotState::parse("lost").is_err());
     }
 }

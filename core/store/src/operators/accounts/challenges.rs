@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// What a challenge is signed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,18 +44,10 @@ pub async fn insert(
     state: &[u8],
     good_for: Duration,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into operator_challenge (challenge, purpose, operator_id, state, expires_at) \
-         values ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => $5))",
-    )
-    .bind(&challenge[..])
-    .bind(purpose.as_str())
-    .bind(purpose.operator_id())
-    .bind(state)
-    .bind(good_for.as_secs_f64())
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into operator_challenge (challenge, purpose, operator_id, state, expires_at) \
+         values ($1, $2, $3, $4, clock_timestamp() + make_interval(secs => $5))";
+    let parameters = (&challenge[..], purpose.as_str(), purpose.operator_id(), state, good_for.as_secs_f64());
+    statement::execute(conn, sql, parameters).await
 }
 
 /// Takes a challenge out and returns its state. `None`: it does not exist, was answered, has expired, or is for another
@@ -65,14 +57,7 @@ pub async fn take(
     challenge: &[u8; 16],
     purpose: Purpose<'_>,
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    let row: Option<(Vec<u8>,)> = sqlx::query_as(
-        "delete from operator_challenge where challenge = $1 and purpose = $2 and operator_id is not distinct from $3 \
-           and expires_at > clock_timestamp() returning state",
-    )
-    .bind(&challenge[..])
-    .bind(purpose.as_str())
-    .bind(purpose.operator_id())
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(|(state,)| state))
+    let sql = "delete from operator_challenge where challenge = $1 and purpose = $2 and operator_id is not \
+           distinct from $3 and expires_at > clock_timestamp() returning state";
+    statement::find_value(conn, sql, (&challenge[..], purpose.as_str(), purpose.operator_id())).await
 }

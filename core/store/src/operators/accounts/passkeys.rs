@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::SignedIn;
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A passkey as its operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -32,20 +32,18 @@ pub struct NewPasskey<'a> {
 
 /// Adds a passkey. [`StoreError::constraint`] is `operator_passkey_credential_key` when it is registered already.
 pub async fn insert(conn: &mut PgConnection, passkey: &NewPasskey<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into operator_passkey (id, operator_id, name, credential_id, static_state, dynamic_state, transports) \
-         values ($1, $2, $3, $4, $5, $6, $7)",
-    )
-    .bind(passkey.id)
-    .bind(passkey.operator_id)
-    .bind(passkey.name)
-    .bind(passkey.credential_id)
-    .bind(passkey.static_state)
-    .bind(passkey.dynamic_state)
-    .bind(passkey.transports)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into operator_passkey (id, operator_id, name, credential_id, static_state, dynamic_state, \
+         transports) values ($1, $2, $3, $4, $5, $6, $7)";
+    let parameters = (
+        passkey.id,
+        passkey.operator_id,
+        passkey.name,
+        passkey.credential_id,
+        passkey.static_state,
+        passkey.dynamic_state,
+        passkey.transports,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// An operator's passkeys, the oldest first.
@@ -54,30 +52,21 @@ pub async fn list(
     operator_id: &str,
     limit: i64,
 ) -> Result<Vec<PasskeyRow>, StoreError> {
-    let rows = sqlx::query_as(
-        "select id, name, credential_id, transports, created_at, last_used_at from operator_passkey \
-         where operator_id = $1 order by created_at, id limit $2",
-    );
-    Ok(rows.bind(operator_id).bind(limit).fetch_all(conn).await?)
+    let sql = "select id, name, credential_id, transports, created_at, last_used_at from operator_passkey \
+         where operator_id = $1 order by created_at, id limit $2";
+    statement::list(conn, sql, (operator_id, limit)).await
 }
 
 /// What authenticators store of an operator. `None`: it does not exist, or is disabled.
 pub async fn find_handle(conn: &mut PgConnection, operator_id: &str) -> Result<Option<Uuid>, StoreError> {
-    let row: Option<(Uuid,)> =
-        sqlx::query_as("select handle from operator where id = $1 and disabled_at is null")
-            .bind(operator_id)
-            .fetch_optional(conn)
-            .await?;
-    Ok(row.map(|(handle,)| handle))
+    let sql = "select handle from operator where id = $1 and disabled_at is null";
+    statement::find_value(conn, sql, (operator_id,)).await
 }
 
 /// Locks an operator, so that its ways to sign in change one after another. `false`: it does not exist, or is disabled.
 pub async fn lock_operator(conn: &mut PgConnection, operator_id: &str) -> Result<bool, StoreError> {
-    let row: Option<()> =
-        sqlx::query_as("select from operator where id = $1 and disabled_at is null for update")
-            .bind(operator_id)
-            .fetch_optional(conn)
-            .await?;
+    let sql = "select from operator where id = $1 and disabled_at is null for update";
+    let row: Option<()> = statement::find(conn, sql, (operator_id,)).await?;
     Ok(row.is_some())
 }
 
@@ -98,28 +87,18 @@ pub async fn lock_by_credential(
     conn: &mut PgConnection,
     credential_id: &[u8],
 ) -> Result<Option<FoundPasskey>, StoreError> {
-    let found = sqlx::query_as(
-        "select p.id, p.name, o.handle, p.static_state, p.dynamic_state, o.id as operator_id, \
+    let sql = "select p.id, p.name, o.handle, p.static_state, p.dynamic_state, o.id as operator_id, \
                 o.name as operator_name, o.roles \
          from operator_passkey p join operator o on o.id = p.operator_id \
-         where p.credential_id = $1 and o.disabled_at is null for update of p for share of o",
-    )
-    .bind(credential_id)
-    .fetch_optional(conn)
-    .await?;
-    Ok(found)
+         where p.credential_id = $1 and o.disabled_at is null for update of p for share of o";
+    statement::find(conn, sql, (credential_id,)).await
 }
 
 /// Records a use of a passkey.
 pub async fn update_used(conn: &mut PgConnection, id: &str, dynamic_state: &[u8]) -> Result<(), StoreError> {
-    sqlx::query(
-        "update operator_passkey set dynamic_state = $2, last_used_at = clock_timestamp() where id = $1",
-    )
-    .bind(id)
-    .bind(dynamic_state)
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql =
+        "update operator_passkey set dynamic_state = $2, last_used_at = clock_timestamp() where id = $1";
+    statement::execute(conn, sql, (id, dynamic_state)).await
 }
 
 /// Removes a passkey of an operator and returns its name. `None`: the operator has no such passkey.
@@ -128,11 +107,6 @@ pub async fn delete(
     operator_id: &str,
     id: &str,
 ) -> Result<Option<String>, StoreError> {
-    let row: Option<(String,)> =
-        sqlx::query_as("delete from operator_passkey where operator_id = $1 and id = $2 returning name")
-            .bind(operator_id)
-            .bind(id)
-            .fetch_optional(conn)
-            .await?;
-    Ok(row.map(|(name,)| name))
+    let sql = "delete from operator_passkey where operator_id = $1 and id = $2 returning name";
+    statement::find_value(conn, sql, (operator_id, id)).await
 }

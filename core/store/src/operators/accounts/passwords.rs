@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use dvp_domain::names::names;
 use sqlx::PgConnection;
 
 use super::SignedIn;
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// An operator's password and code.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -32,16 +33,10 @@ async fn select(
     name: Option<&str>,
     operator_id: Option<&str>,
 ) -> Result<Option<FoundPassword>, StoreError> {
-    let found = sqlx::query_as(
-        "select o.id as operator_id, o.name as operator_name, o.roles, p.hash, p.sealed_totp \
+    let sql = "select o.id as operator_id, o.name as operator_name, o.roles, p.hash, p.sealed_totp \
          from operator o join operator_password p on p.operator_id = o.id \
-         where (lower(o.name) = lower($1) or o.id = $2) and o.disabled_at is null",
-    )
-    .bind(name)
-    .bind(operator_id)
-    .fetch_optional(conn)
-    .await?;
-    Ok(found)
+         where (lower(o.name) = lower($1) or o.id = $2) and o.disabled_at is null";
+    statement::find(conn, sql, (name, operator_id)).await
 }
 
 /// Sets an operator's password. Codes up to `last_step` are not accepted any more.
@@ -52,55 +47,37 @@ pub async fn upsert(
     sealed_totp: &[u8],
     last_step: i64,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into operator_password (operator_id, hash, sealed_totp, last_step) values ($1, $2, $3, $4) \
+    let sql = "insert into operator_password (operator_id, hash, sealed_totp, last_step) values ($1, $2, $3, $4) \
          on conflict on constraint operator_password_pkey do update \
          set hash = excluded.hash, sealed_totp = excluded.sealed_totp, last_step = excluded.last_step, \
-             created_at = clock_timestamp()",
-    )
-    .bind(operator_id)
-    .bind(hash)
-    .bind(sealed_totp)
-    .bind(last_step)
-    .execute(conn)
-    .await?;
-    Ok(())
+             created_at = clock_timestamp()";
+    statement::execute(conn, sql, (operator_id, hash, sealed_totp, last_step)).await
 }
 
 /// Uses the code of an interval. `false`: it, or a later one, was used before.
 pub async fn use_step(conn: &mut PgConnection, operator_id: &str, step: i64) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update operator_password p set last_step = $2 from operator o \
-         where p.operator_id = $1 and p.last_step < $2 and o.id = p.operator_id and o.disabled_at is null",
-    );
-    Ok(done.bind(operator_id).bind(step).execute(conn).await?.rows_affected() == 1)
+    let sql = "update operator_password p set last_step = $2 from operator o \
+         where p.operator_id = $1 and p.last_step < $2 and o.id = p.operator_id and o.disabled_at is null";
+    Ok(statement::affected(conn, sql, (operator_id, step)).await? == 1)
 }
 
 /// Whether an operator has a password.
 pub async fn exists(conn: &mut PgConnection, operator_id: &str) -> Result<bool, StoreError> {
-    let found = sqlx::query_scalar("select exists (select from operator_password where operator_id = $1)");
-    Ok(found.bind(operator_id).fetch_one(conn).await?)
+    let sql = "select exists (select from operator_password where operator_id = $1)";
+    statement::load_value(conn, sql, (operator_id,)).await
 }
 
 /// Removes an operator's password. `false`: it has none.
 pub async fn delete(conn: &mut PgConnection, operator_id: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query("delete from operator_password where operator_id = $1");
-    Ok(done.bind(operator_id).execute(conn).await?.rows_affected() == 1)
+    let sql = "delete from operator_password where operator_id = $1";
+    Ok(statement::affected(conn, sql, (operator_id,)).await? == 1)
 }
 
-/// What attempts are counted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AttemptKind {
-    Name,
-    Source,
-}
-
-impl AttemptKind {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Source => "source",
-        }
+names! {
+    /// What attempts are counted by.
+    pub enum AttemptKind {
+        Name = "name",
+        Source = "source",
     }
 }
 
@@ -126,9 +103,6 @@ pub async fn count_attempt(
 
 /// Forgets the attempts with a name, after one of them succeeded.
 pub async fn forget_attempts(conn: &mut PgConnection, subject: &[u8; 32]) -> Result<(), StoreError> {
-    sqlx::query("delete from operator_attempt where kind = 'name' and subject = $1")
-        .bind(&subject[..])
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "delete from operator_attempt where kind = 'name' and subject = $1";
+    statement::execute(conn, sql, (&subject[..],)).await
 }

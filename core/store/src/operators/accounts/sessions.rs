@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use dvp_domain::names::names;
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, Row as _};
 
 use super::SignedIn;
-use crate::{StoreError, read};
+use crate::{StoreError, read, statement};
 
 /// A sign-in link.
 #[derive(Debug, Clone, Copy)]
@@ -26,21 +27,19 @@ pub struct NewLink<'a> {
 /// Adds a sign-in link; one with the same token is renewed. [`StoreError::constraint`] is `operator_link_approval_key` when
 /// its request has a link.
 pub async fn insert_link(conn: &mut PgConnection, link: &NewLink<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into operator_link (token_hash, operator_id, reusable, expires_at, code_hash, approval_id) \
+    let sql = "insert into operator_link (token_hash, operator_id, reusable, expires_at, code_hash, approval_id) \
          values ($1, $2, $3, clock_timestamp() + make_interval(secs => $4), $5, $6) \
          on conflict on constraint operator_link_pkey do update set expires_at = excluded.expires_at \
-         where operator_link.reusable",
-    )
-    .bind(&link.token_hash[..])
-    .bind(link.operator_id)
-    .bind(link.reusable)
-    .bind(link.good_for.as_secs_f64())
-    .bind(link.code_hash.map(|hash| &hash[..]))
-    .bind(link.approval_id)
-    .execute(conn)
-    .await?;
-    Ok(())
+         where operator_link.reusable";
+    let parameters = (
+        &link.token_hash[..],
+        link.operator_id,
+        link.reusable,
+        link.good_for.as_secs_f64(),
+        link.code_hash.map(|hash| &hash[..]),
+        link.approval_id,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// A link that can be used.
@@ -56,20 +55,16 @@ pub async fn find_link(
     conn: &mut PgConnection,
     token_hash: &[u8; 32],
 ) -> Result<Option<FoundLink>, StoreError> {
-    let row: Option<(bool, bool)> = sqlx::query_as(
-        "select reusable, code_hash is not null from operator_link \
-         where token_hash = $1 and expires_at > clock_timestamp() and (used_at is null or reusable)",
-    )
-    .bind(&token_hash[..])
-    .fetch_optional(conn)
-    .await?;
+    let sql = "select reusable, code_hash is not null from operator_link \
+         where token_hash = $1 and expires_at > clock_timestamp() and (used_at is null or reusable)";
+    let row: Option<(bool, bool)> = statement::find(conn, sql, (&token_hash[..],)).await?;
     Ok(row.map(|(reusable, needs_code)| FoundLink { method: SignInMethod::of_link(reusable), needs_code }))
 }
 
 /// Whether a request's link was made.
 pub async fn has_link(conn: &mut PgConnection, approval_id: &str) -> Result<bool, StoreError> {
-    let found = sqlx::query_scalar("select exists (select from operator_link where approval_id = $1)");
-    Ok(found.bind(approval_id).fetch_one(conn).await?)
+    let sql = "select exists (select from operator_link where approval_id = $1)";
+    statement::load_value(conn, sql, (approval_id,)).await
 }
 
 /// Uses a link. `None`: it does not exist, was used, has expired, needs another code, or its operator is disabled.
@@ -78,50 +73,34 @@ pub async fn use_link(
     token_hash: &[u8; 32],
     code_hash: &[u8; 32],
 ) -> Result<Option<(SignedIn, SignInMethod)>, StoreError> {
-    let row = sqlx::query(
-        "update operator_link l set used_at = clock_timestamp() from operator o \
+    let sql = "update operator_link l set used_at = clock_timestamp() from operator o \
          where l.token_hash = $1 and l.expires_at > clock_timestamp() and (l.used_at is null or l.reusable) \
            and (l.code_hash is null or l.code_hash = $2) \
            and o.id = l.operator_id and o.disabled_at is null \
-         returning o.id as operator_id, o.name as operator_name, o.roles, l.reusable",
-    )
-    .bind(&token_hash[..])
-    .bind(&code_hash[..])
-    .fetch_optional(conn)
-    .await?;
+         returning o.id as operator_id, o.name as operator_name, o.roles, l.reusable";
+    let row = statement::find_row(conn, sql, (&token_hash[..], &code_hash[..])).await?;
     let Some(row) = row else { return Ok(None) };
     Ok(Some((SignedIn::from_row(&row)?, SignInMethod::of_link(row.try_get("reusable")?))))
 }
 
-/// How a session began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignInMethod {
-    /// A link that is used once.
-    Link,
-    /// A link of a sandbox.
-    ReusableLink,
-    Passkey,
-    /// A password and a one-time code.
-    Password,
-    /// An account at an identity provider.
-    Oidc,
+names! {
+    /// How a session began.
+    pub enum SignInMethod {
+        /// A link that is used once.
+        Link = "link",
+        /// A link of a sandbox.
+        ReusableLink = "reusable_link",
+        Passkey = "passkey",
+        /// A password and a one-time code.
+        Password = "password",
+        /// An account at an identity provider.
+        Oidc = "oidc",
+    }
 }
 
 impl SignInMethod {
-    const ALL: [Self; 5] = [Self::Link, Self::ReusableLink, Self::Passkey, Self::Password, Self::Oidc];
-
     const fn of_link(reusable: bool) -> Self {
         if reusable { Self::ReusableLink } else { Self::Link }
-    }
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Link => "link",
-            Self::ReusableLink => "reusable_link",
-            Self::Passkey => "passkey",
-            Self::Password => "password",
-            Self::Oidc => "oidc",
-        }
     }
 
     /// Whether it is an authentication that the operator could repeat at any time.
@@ -143,18 +122,16 @@ pub struct NewSession<'a> {
 }
 
 pub async fn insert_session(conn: &mut PgConnection, session: &NewSession<'_>) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into operator_session (token_hash, operator_id, method, source, authenticated_at) \
-         values ($1, $2, $3, $4, case when $5 then clock_timestamp() end)",
-    )
-    .bind(&session.token_hash[..])
-    .bind(session.operator_id)
-    .bind(session.method.as_str())
-    .bind(session.source)
-    .bind(session.method.is_authentication())
-    .execute(conn)
-    .await?;
-    Ok(())
+    let sql = "insert into operator_session (token_hash, operator_id, method, source, authenticated_at) \
+         values ($1, $2, $3, $4, case when $5 then clock_timestamp() end)";
+    let parameters = (
+        &session.token_hash[..],
+        session.operator_id,
+        session.method.as_str(),
+        session.source,
+        session.method.is_authentication(),
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// How long sessions last.
@@ -185,8 +162,7 @@ pub struct Session {
 
 impl FromRow<'_, PgRow> for Session {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
-        let known = |text: &str| SignInMethod::ALL.into_iter().find(|known| known.as_str() == text);
-        let method = |text| known(text).ok_or_else(|| format!("{text} is unknown"));
+        let method = |text: &str| SignInMethod::parse(text).ok_or("is unknown");
         Ok(Self {
             operator: SignedIn::from_row(row)?,
             method: read(row, ("operator_session", "method"), method)?,
@@ -206,8 +182,7 @@ pub async fn find_session(
     times: SessionTimes,
     renews: bool,
 ) -> Result<Option<Session>, StoreError> {
-    let row = sqlx::query(
-        "select o.id as operator_id, o.name as operator_name, o.roles, s.method, \
+    let sql = "select o.id as operator_id, o.name as operator_name, o.roles, s.method, \
                 s.last_used_at < clock_timestamp() - interval '1 minute' as is_due, \
                 coalesce(s.authenticated_at > clock_timestamp() - make_interval(secs => $4), false) as is_recent, \
                 s.started_at > clock_timestamp() - make_interval(secs => $4) as is_new, \
@@ -216,20 +191,18 @@ pub async fn find_session(
          from operator_session s join operator o on o.id = s.operator_id \
          where s.token_hash = $1 and s.ended_at is null and o.disabled_at is null \
            and s.last_used_at > clock_timestamp() - make_interval(secs => $2) \
-           and s.started_at > clock_timestamp() - make_interval(secs => $3)",
-    )
-    .bind(&token_hash[..])
-    .bind(times.idle.as_secs_f64())
-    .bind(times.absolute.as_secs_f64())
-    .bind(times.step_up.as_secs_f64())
-    .fetch_optional(&mut *conn)
-    .await?;
+           and s.started_at > clock_timestamp() - make_interval(secs => $3)";
+    let parameters = (
+        &token_hash[..],
+        times.idle.as_secs_f64(),
+        times.absolute.as_secs_f64(),
+        times.step_up.as_secs_f64(),
+    );
+    let row = statement::find_row(conn, sql, parameters).await?;
     let Some(row) = row else { return Ok(None) };
     if renews && row.try_get("is_due")? {
-        sqlx::query("update operator_session set last_used_at = clock_timestamp() where token_hash = $1")
-            .bind(&token_hash[..])
-            .execute(conn)
-            .await?;
+        let sql = "update operator_session set last_used_at = clock_timestamp() where token_hash = $1";
+        statement::execute(conn, sql, (&token_hash[..],)).await?;
     }
     Ok(Some(Session::from_row(&row)?))
 }
@@ -257,19 +230,16 @@ pub async fn end_other_sessions(
     operator_id: &str,
     token_hash: &[u8; 32],
 ) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "update operator_session set ended_at = clock_timestamp() \
-         where operator_id = $1 and token_hash <> $2 and ended_at is null",
-    );
-    Ok(done.bind(operator_id).bind(&token_hash[..]).execute(conn).await?.rows_affected())
+    let sql = "update operator_session set ended_at = clock_timestamp() \
+         where operator_id = $1 and token_hash <> $2 and ended_at is null";
+    statement::affected(conn, sql, (operator_id, &token_hash[..])).await
 }
 
 /// Ends a session. `false`: it had ended, or there is none.
 pub async fn end_session(conn: &mut PgConnection, token_hash: &[u8; 32]) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update operator_session set ended_at = clock_timestamp() where token_hash = $1 and ended_at is null",
-    );
-    Ok(done.bind(&token_hash[..]).execute(conn).await?.rows_affected() == 1)
+    let sql =
+        "update operator_session set ended_at = clock_timestamp() where token_hash = $1 and ended_at is null";
+    Ok(statement::affected(conn, sql, (&token_hash[..],)).await? == 1)
 }
 
 /// A session that has not ended, for operators.
@@ -309,17 +279,14 @@ pub async fn list_open(
 
 /// Ends a session of an operator by its id in the list. `false`: it had ended, or there is none.
 pub async fn end_open(conn: &mut PgConnection, operator_id: &str, id: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update operator_session set ended_at = clock_timestamp() \
-         where operator_id = $1 and encode(substr(token_hash, 1, 8), 'hex') = $2 and ended_at is null",
-    );
-    Ok(done.bind(operator_id).bind(id).execute(conn).await?.rows_affected() > 0)
+    let sql = "update operator_session set ended_at = clock_timestamp() \
+         where operator_id = $1 and encode(substr(token_hash, 1, 8), 'hex') = $2 and ended_at is null";
+    Ok(statement::affected(conn, sql, (operator_id, id)).await? > 0)
 }
 
 /// Deletes sessions that began and links that expired so long ago, and expired challenges and attempts.
 pub async fn delete_old(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "with links as (delete from operator_link where ctid = any(array( \
+    let sql = "with links as (delete from operator_link where ctid = any(array( \
                             select ctid from operator_link where expires_at < now() - make_interval(secs => $1) \
                             order by expires_at limit $2))), \
               challenges as (delete from operator_challenge where ctid = any(array( \
@@ -330,7 +297,6 @@ pub async fn delete_old(conn: &mut PgConnection, age: Duration, limit: i64) -> R
                             order by since limit $2))) \
          delete from operator_session where ctid = any(array( \
              select ctid from operator_session where started_at < now() - make_interval(secs => $1) \
-             order by started_at limit $2))",
-    );
-    Ok(done.bind(age.as_secs_f64()).bind(limit).execute(conn).await?.rows_affected())
+             order by started_at limit $2))";
+    statement::affected(conn, sql, (age.as_secs_f64(), limit)).await
 }

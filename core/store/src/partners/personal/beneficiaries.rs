@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 
 use super::{Words, trail};
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A beneficiary, locked by the caller's transaction with its destinations.
 #[derive(Debug, Clone)]
@@ -26,29 +26,17 @@ struct Row {
 }
 
 pub async fn lock(conn: &mut PgConnection, id: &str) -> Result<Option<LockedBeneficiary>, StoreError> {
-    let found: Option<Row> = sqlx::query_as(
-        "select partner_id, name, address ->> 'line1' as line1, erased_at is not null as is_erased \
-         from beneficiary where id = $1 for update",
-    )
-    .bind(id)
-    .fetch_optional(&mut *conn)
-    .await?;
+    let sql = "select partner_id, name, address ->> 'line1' as line1, erased_at is not null as is_erased \
+         from beneficiary where id = $1 for update";
+    let found: Option<Row> = statement::find(conn, sql, (id,)).await?;
     let Some(Row { partner_id, name, line1, is_erased }) = found else { return Ok(None) };
-    let destinations: Vec<(String, bool)> = sqlx::query_as(
-        "select account, disabled_at is null from destination where beneficiary_id = $1 order by id for update",
-    )
-    .bind(id)
-    .fetch_all(&mut *conn)
-    .await?;
-    let open_orders = sqlx::query_scalar(
-        "select count(*) from execution e \
+    let sql = "select account, disabled_at is null from destination where beneficiary_id = $1 \
+         order by id for update";
+    let destinations: Vec<(String, bool)> = statement::list(conn, sql, (id,)).await?;
+    let sql = "select count(*) from execution e \
          where e.terminal_at is null and e.partner_id = $1 \
-           and split_part(e.terms #>> '{request,beneficiary,account}', ':', 1) = $2",
-    )
-    .bind(&partner_id)
-    .bind(id)
-    .fetch_one(conn)
-    .await?;
+           and split_part(e.terms #>> '{request,beneficiary,account}', ':', 1) = $2";
+    let open_orders = statement::load_value(conn, sql, (&partner_id, id)).await?;
     let mut words = Words::default();
     let accounts = destinations.iter().map(|(account, _)| account);
     words.add_name(&name);
@@ -60,21 +48,12 @@ pub async fn lock(conn: &mut PgConnection, id: &str) -> Result<Option<LockedBene
 
 /// Erases a beneficiary, its destinations, and what the audit log has of both.
 pub async fn erase(conn: &mut PgConnection, id: &str, words: &Words) -> Result<(), StoreError> {
-    sqlx::query(
-        "update beneficiary set name = '[erased]', address = null, erased_at = now() \
-         where id = $1 and erased_at is null",
-    )
-    .bind(id)
-    .execute(&mut *conn)
-    .await?;
-    sqlx::query(
-        "update destination set account = '[erased]', swift_code = null, bank = null, \
+    let sql = "update beneficiary set name = '[erased]', address = null, erased_at = now() \
+         where id = $1 and erased_at is null";
+    statement::execute(conn, sql, (id,)).await?;
+    let sql = "update destination set account = '[erased]', swift_code = null, bank = null, \
                 evidence = erase_words(evidence, $2), disabled_reason = erase_words(disabled_reason, $2) \
-         where beneficiary_id = $1 and account <> '[erased]'",
-    )
-    .bind(id)
-    .bind(words.json())
-    .execute(&mut *conn)
-    .await?;
+         where beneficiary_id = $1 and account <> '[erased]'";
+    statement::execute(conn, sql, (id, words.json())).await?;
     trail::erase_audited(conn, id, words).await
 }

@@ -3,12 +3,11 @@
 use dvp_domain::terms::Terms;
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// Erases Account(1) from an order's repeated fields, and enters the sessions whose sent reports may have it.
 pub async fn erase_facts(conn: &mut PgConnection, terms: &Terms) -> Result<(), StoreError> {
-    sqlx::query(
-        "with repeated as ( \
+    let sql = "with repeated as ( \
              select o.session_id, o.cl_ord_id, o.details ->> 'account' as account \
              from fix_session s join fix_order o on o.session_id = s.session_id and o.intent_id = $3 \
              where s.partner_id = $1 and s.livemode = $2 and o.details ->> 'account' is not null \
@@ -19,14 +18,8 @@ pub async fn erase_facts(conn: &mut PgConnection, terms: &Terms) -> Result<(), S
              from (select distinct account from repeated) r, fix_session s \
              where s.partner_id = $1 and s.livemode = $2) \
          update fix_order o set details = jsonb_set(o.details, '{account}', 'null', false) from repeated r \
-         where (o.session_id, o.cl_ord_id) = (r.session_id, r.cl_ord_id)",
-    )
-    .bind(terms.partner_id.as_str())
-    .bind(terms.livemode)
-    .bind(&terms.request.intent_id)
-    .execute(conn)
-    .await?;
-    Ok(())
+         where (o.session_id, o.cl_ord_id) = (r.session_id, r.cl_ord_id)";
+    statement::execute(conn, sql, (terms.partner_id.as_str(), terms.livemode, &terms.request.intent_id)).await
 }
 
 /// Whether an order came over FIX: its client's reference is then the ClOrdID, which its session uses once for ever.
@@ -45,41 +38,24 @@ type Page = (i64, String, String, i64, i64);
 /// Replaces an account by stars in a page of sent messages. Returns the number of messages read, 1 at least, or 0 when
 /// none is left to read.
 pub async fn erase_sent(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
-    let next: Option<Page> = sqlx::query_as(
-        "select id, session_id, account, after_seq, until_seq from fix_erasure order by id limit 1 \
-         for update skip locked",
-    )
-    .fetch_optional(&mut *conn)
-    .await?;
+    let sql = "select id, session_id, account, after_seq, until_seq from fix_erasure order by id limit 1 \
+         for update skip locked";
+    let next: Option<Page> = statement::find(conn, sql, ()).await?;
     let Some((id, session, account, after, until)) = next else { return Ok(0) };
-    let rows: Vec<(i64, Vec<u8>)> = sqlx::query_as(
-        "select seq, body from fix_outbound where session_id = $1 and seq > $2 and seq < $3 order by seq limit $4",
-    )
-    .bind(&session)
-    .bind(after)
-    .bind(until)
-    .bind(limit)
-    .fetch_all(&mut *conn)
-    .await?;
+    let sql = "select seq, body from fix_outbound where session_id = $1 and seq > $2 and seq < $3 \
+         order by seq limit $4";
+    let rows: Vec<(i64, Vec<u8>)> = statement::list(conn, sql, (&session, after, until, limit)).await?;
     let Some((last, _)) = rows.last() else {
-        sqlx::query("delete from fix_erasure where id = $1").bind(id).execute(conn).await?;
+        statement::execute(conn, "delete from fix_erasure where id = $1", (id,)).await?;
         return Ok(1);
     };
     for (seq, body) in &rows {
         if let Some(starred) = star(body, account.as_bytes()) {
-            sqlx::query("update fix_outbound set body = $3 where session_id = $1 and seq = $2")
-                .bind(&session)
-                .bind(seq)
-                .bind(starred)
-                .execute(&mut *conn)
-                .await?;
+            let sql = "update fix_outbound set body = $3 where session_id = $1 and seq = $2";
+            statement::execute(conn, sql, (&session, seq, starred)).await?;
         }
     }
-    sqlx::query("update fix_erasure set after_seq = $2 where id = $1")
-        .bind(id)
-        .bind(last)
-        .execute(conn)
-        .await?;
+    statement::execute(conn, "update fix_erasure set after_seq = $2 where id = $1", (id, last)).await?;
     Ok(u64::try_from(rows.len()).unwrap_or(1))
 }
 

@@ -9,8 +9,8 @@ use dvp_domain::terms::Terms;
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::orders::receipts;
+use crate::{StoreError, statement};
 
 /// What keeps the order `e` from having ended, in words; null: nothing does.
 pub(crate) const UNENDED: &str = "case \
@@ -67,29 +67,30 @@ pub async fn list_due(
     after: Option<&ErasableOrder>,
     limit: i64,
 ) -> Result<Vec<ErasableOrder>, StoreError> {
-    let statement = format!(
+    let sql = sqlx::AssertSqlSafe(format!(
         "select e.reference, e.terminal_at as ended_at from execution e \
          where e.terminal_at is not null and e.personal_erased_at is null \
            and e.terminal_at < now() - make_interval(secs => $1) and ({UNENDED}) is null \
            and (e.terminal_at, e.reference) > (coalesce($2, '-infinity'), $3) \
          order by e.terminal_at, e.reference limit $4"
+    ));
+    let parameters = (
+        age.as_secs_f64(),
+        after.map(|order| order.ended_at),
+        after.map_or("", |order| order.reference.as_str()),
+        limit,
     );
-    let rows = sqlx::query_as(sqlx::AssertSqlSafe(statement))
-        .bind(age.as_secs_f64())
-        .bind(after.map(|order| order.ended_at))
-        .bind(after.map_or("", |order| order.reference.as_str()))
-        .bind(limit);
-    Ok(rows.fetch_all(conn).await?)
+    statement::list(conn, sql, parameters).await
 }
 
 /// Loads and locks an order.
 pub async fn lock(conn: &mut PgConnection, reference: &str) -> Result<Option<EndedOrder>, StoreError> {
     // Locked first: what is read of other tables is read after the last step.
-    let locked = sqlx::query("select from execution where reference = $1 for update");
-    if locked.bind(reference).fetch_optional(&mut *conn).await?.is_none() {
+    let sql = "select from execution where reference = $1 for update";
+    if statement::find_row(conn, sql, (reference,)).await?.is_none() {
         return Ok(None);
     }
-    let statement = format!(
+    let sql = sqlx::AssertSqlSafe(format!(
         "select e.terms, e.personal_erased_at is not null, {UNENDED}, \
                 array(select b.name from beneficiary b \
                       where b.id = split_part(e.terms #>> '{{request,beneficiary,account}}', ':', 1) \
@@ -98,9 +99,9 @@ pub async fn lock(conn: &mut PgConnection, reference: &str) -> Result<Option<End
                       where b.id = split_part(e.terms #>> '{{request,beneficiary,account}}', ':', 1) \
                         and b.erased_at is null) \
          from execution e where e.reference = $1"
-    );
+    ));
     let row: (Value, bool, Option<String>, Vec<String>, Vec<String>) =
-        sqlx::query_as(sqlx::AssertSqlSafe(statement)).bind(reference).fetch_one(conn).await?;
+        statement::load(conn, sql, (reference,)).await?;
     let (terms, is_erased, unended, names, accounts) = row;
     let registered = Registered { names, accounts };
     let terms = serde_json::from_value(terms).map_err(|error| StoreError::corrupt("execution", error))?;
@@ -139,35 +140,25 @@ pub async fn erase(conn: &mut PgConnection, terms: &Terms, client_reference: boo
         left.request.client_reference = None;
     }
     let text = serde_json::to_string(&left).map_err(|error| StoreError::corrupt("execution", error))?;
-    sqlx::query(
-        "update execution set terms = $2::json, client_reference = case when $3 then null else client_reference end, \
+    let sql = "update execution set terms = $2::json, client_reference = case when $3 then null else \
+                client_reference end, \
                 personal_erased_at = coalesce(personal_erased_at, now()), version = version + 1 \
-         where reference = $1",
-    )
-    .bind(reference)
-    .bind(text)
-    .bind(client_reference)
-    .execute(&mut *conn)
-    .await?;
+         where reference = $1";
+    statement::execute(conn, sql, (reference, text, client_reference)).await?;
     let nobody = r#"{"nameMasked": null, "accountLast4": null, "accountHash": null}"#;
-    for statement in [
+    for sql in [
         "update event set object = jsonb_set(object::jsonb, '{beneficiary}', $2::jsonb, false)::json, \
                 client_reference = case when $3 then null else client_reference end where reference = $1",
         "update event_history set object = jsonb_set(object::jsonb, '{beneficiary}', $2::jsonb, false)::json, \
                 client_reference = case when $3 then null else client_reference end where reference = $1",
     ] {
-        let update = sqlx::query(statement).bind(reference).bind(nobody).bind(client_reference);
-        update.execute(&mut *conn).await?;
+        statement::execute(conn, sql, (reference, nobody, client_reference)).await?;
     }
     if client_reference {
-        sqlx::query(
-            "update intent set client_reference = null where partner_id = $1 and livemode = $2 and intent_id = $3",
-        )
-        .bind(terms.partner_id.as_str())
-        .bind(terms.livemode)
-        .bind(&terms.request.intent_id)
-        .execute(&mut *conn)
-        .await?;
+        let sql = "update intent set client_reference = null where partner_id = $1 and livemode = $2 \
+             and intent_id = $3";
+        statement::execute(conn, sql, (terms.partner_id.as_str(), terms.livemode, &terms.request.intent_id))
+            .await?;
         erase_in_receipt(conn, reference).await?;
     }
     Ok(())
@@ -180,18 +171,13 @@ async fn erase_in_receipt(conn: &mut PgConnection, reference: &str) -> Result<()
         return Ok(());
     }
     let erased = receipt::without(&body, "clientReference");
-    sqlx::query("update receipt set body = null, remainder = $2 where reference = $1")
-        .bind(reference)
-        .bind(erased.to_string())
-        .execute(conn)
-        .await?;
-    Ok(())
+    let sql = "update receipt set body = null, remainder = $2 where reference = $1";
+    statement::execute(conn, sql, (reference, erased.to_string())).await
 }
 
 /// Erases personal data of intents that were rejected long ago, the oldest first. Returns their number.
 pub async fn erase_rejected(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "with due as ( \
+    let sql = "with due as ( \
              select partner_id, livemode, intent_id from intent \
              where reference is null and personal_erased_at is null \
                and created_at < now() - make_interval(secs => $1) \
@@ -202,11 +188,6 @@ pub async fn erase_rejected(conn: &mut PgConnection, age: Duration, limit: i64) 
              where o.session_id = s.session_id and o.intent_id = due.intent_id) \
          update intent i set personal_erased_at = now(), \
                 request = i.request || '{\"beneficiary\": null, \"metadata\": null}' \
-         from due where (i.partner_id, i.livemode, i.intent_id) = (due.partner_id, due.livemode, due.intent_id)",
-    )
-    .bind(age.as_secs_f64())
-    .bind(limit)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
+         from due where (i.partner_id, i.livemode, i.intent_id) = (due.partner_id, due.livemode, due.intent_id)";
+    statement::affected(conn, sql, (age.as_secs_f64(), limit)).await
 }

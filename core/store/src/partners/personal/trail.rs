@@ -6,13 +6,13 @@ use dvp_domain::terms::Terms;
 use sqlx::PgConnection;
 
 use super::Words;
-use crate::StoreError;
 use crate::orders::bank_messages;
+use crate::{StoreError, statement};
 
 /// Erases words from everything that was written about an order. The order itself is erased before.
 pub async fn erase_order(conn: &mut PgConnection, terms: &Terms, words: &Words) -> Result<(), StoreError> {
     let reference = terms.reference.as_str();
-    for statement in [
+    for sql in [
         // An entry of a list of names is a name, however it is spelled.
         "update screening set detail = case source when 'list' then '[erased]' else erase_words(detail, $2) end \
          where reference = $1 and detail <> ''",
@@ -32,27 +32,23 @@ pub async fn erase_order(conn: &mut PgConnection, terms: &Terms, words: &Words) 
                 note = erase_words(note, $2), details = erase_strings(details, $2) \
          where kind = 'execution' and subject = $1 and state <> 'pending'",
     ] {
-        sqlx::query(statement).bind(reference).bind(words.json()).execute(&mut *conn).await?;
+        statement::execute(conn, sql, (reference, words.json())).await?;
     }
     bank_messages::erase_documents(conn, reference).await?;
     // A simulated rail keeps its books here.
     for leg in LegKind::ALL {
-        sqlx::query(
-            "update simulated_rail set account = erase_words(account, $3) where leg = $1 and reference = $2",
-        )
-        .bind(leg.as_str())
-        .bind(hex::encode(leg.reference(&terms.reference)))
-        .bind(words.json())
-        .execute(&mut *conn)
-        .await?;
+        let sql =
+            "update simulated_rail set account = erase_words(account, $3) where leg = $1 and reference = $2";
+        let parameters = (leg.as_str(), hex::encode(leg.reference(&terms.reference)), words.json());
+        statement::execute(conn, sql, parameters).await?;
     }
-    for statement in [
+    for sql in [
         "update webhook_attempt_log a set body_prefix = null from event_record v join webhook_delivery_log d using (event_id) \
          where v.reference = $1 and a.delivery_id = d.id",
         "update webhook_delivery_log d set body_prefix = null from event_record v \
          where v.reference = $1 and d.event_id = v.event_id",
     ] {
-        sqlx::query(statement).bind(reference).execute(&mut *conn).await?;
+        statement::execute(conn, sql, (reference,)).await?;
     }
     erase_audited(conn, reference, words).await
 }
@@ -66,30 +62,16 @@ struct Audited {
 
 /// Erases words from the audit log's entries about a subject. Each erased entry is named by a new one.
 pub async fn erase_audited(conn: &mut PgConnection, subject: &str, words: &Words) -> Result<(), StoreError> {
-    let rows: Vec<Audited> = sqlx::query_as(
-        "select seq, entry, erase_strings(entry::jsonb, $2)::text as erased from audit_entry \
+    let sql = "select seq, entry, erase_strings(entry::jsonb, $2)::text as erased from audit_entry \
          where source in ('operator_action', 'approval', 'beneficiary', 'destination') \
-           and audit_subject(source, entry) = $1 order by seq",
-    )
-    .bind(subject)
-    .bind(words.json())
-    .fetch_all(&mut *conn)
-    .await?;
+           and audit_subject(source, entry) = $1 order by seq";
+    let rows: Vec<Audited> = statement::list(conn, sql, (subject, words.json())).await?;
     for row in rows.into_iter().filter(|row| row.entry != row.erased) {
-        sqlx::query(
-            "insert into audit_erasure (seq, entry_hash, subject) \
-                     values ($1, sha256(convert_to($2, 'UTF8')), $3)",
-        )
-        .bind(row.seq)
-        .bind(&row.erased)
-        .bind(subject)
-        .execute(&mut *conn)
-        .await?;
-        sqlx::query("update audit_entry set entry = $2, erased_at = now() where seq = $1")
-            .bind(row.seq)
-            .bind(row.erased)
-            .execute(&mut *conn)
-            .await?;
+        let sql = "insert into audit_erasure (seq, entry_hash, subject) \
+                     values ($1, sha256(convert_to($2, 'UTF8')), $3)";
+        statement::execute(conn, sql, (row.seq, &row.erased, subject)).await?;
+        let sql = "update audit_entry set entry = $2, erased_at = now() where seq = $1";
+        statement::execute(conn, sql, (row.seq, row.erased)).await?;
     }
     Ok(())
 }

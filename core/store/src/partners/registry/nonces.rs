@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::StoreError;
+use crate::{StoreError, statement};
 
 /// A nonce of an API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,15 +17,7 @@ pub struct NewNonce {
 
 /// Marks a nonce as used. `false`: it was used before.
 pub async fn insert(conn: &mut PgConnection, new: &NewNonce) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "insert into request_nonce (key_id, nonce, partner_id, expires_at) values ($1, $2, $3, $4) \
-         on conflict on constraint request_nonce_pkey do nothing",
-    )
-    .bind(&new.key_id)
-    .bind(&new.nonce)
-    .bind(&new.partner_id)
-    .bind(new.expires_at)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    let sql = "insert into request_nonce (key_id, nonce, partner_id, expires_at) values ($1, $2, $3, $4) \
+         on conflict on constraint request_nonce_pkey do nothing";
+    Ok(statement::affected(conn, sql, (&new.key_id, &new.nonce, &new.partner_id, new.expires_at)).await? == 1)
 }

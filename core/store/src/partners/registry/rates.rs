@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sqlx::PgConnection;
 
-use crate::StoreError;
 use crate::orders::intents::Tenant;
+use crate::{StoreError, statement};
 
 /// A share of a partner's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,7 @@ pub async fn take_share(
 ) -> Result<RateShare, StoreError> {
     loop {
         // The row that is locked is the newest: two processes never take the same share.
-        let row: Option<(i64, f64, i64, i64)> = sqlx::query_as(
-            "with old as ( \
+        let sql = "with old as ( \
                  select opened_at, case when is_over then 0 else granted end as granted, is_over \
                  from (select *, opened_at + make_interval(secs => $4) <= clock_timestamp() as is_over \
                        from rate_window where partner_id = $1 and livemode = $2 for update) w) \
@@ -41,14 +40,14 @@ pub async fn take_share(
              from old where w.partner_id = $1 and w.livemode = $2 \
              returning (extract(epoch from w.opened_at) * 1000000)::int8, \
                        extract(epoch from clock_timestamp() - w.opened_at)::float8, \
-                       w.granted - old.granted, w.granted",
-        )
-        .bind(&tenant.partner_id)
-        .bind(tenant.livemode)
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .bind(length.as_secs_f64())
-        .fetch_optional(&mut *conn)
-        .await?;
+                       w.granted - old.granted, w.granted";
+        let parameters = (
+            &tenant.partner_id,
+            tenant.livemode,
+            i64::try_from(limit).unwrap_or(i64::MAX),
+            length.as_secs_f64(),
+        );
+        let row: Option<(i64, f64, i64, i64)> = statement::find(conn, sql, parameters).await?;
         if let Some((window, age, granted, total)) = row {
             return Ok(RateShare {
                 window,
@@ -57,13 +56,8 @@ pub async fn take_share(
                 total: u64::try_from(total).unwrap_or(0),
             });
         }
-        sqlx::query(
-            "insert into rate_window (partner_id, livemode, opened_at, granted) \
-             values ($1, $2, clock_timestamp(), 0) on conflict on constraint rate_window_pkey do nothing",
-        )
-        .bind(&tenant.partner_id)
-        .bind(tenant.livemode)
-        .execute(&mut *conn)
-        .await?;
+        let sql = "insert into rate_window (partner_id, livemode, opened_at, granted) \
+             values ($1, $2, clock_timestamp(), 0) on conflict on constraint rate_window_pkey do nothing";
+        statement::execute(conn, sql, (&tenant.partner_id, tenant.livemode)).await?;
     }
 }

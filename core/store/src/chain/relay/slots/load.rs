@@ -5,9 +5,9 @@ use dvp_domain::chain::CommandKind;
 use sqlx::{PgConnection, Row};
 
 use super::{SlotRow, optional_kind, slot_row};
-use crate::StoreError;
 use crate::chain::relay::attempts::list_attempts;
 use crate::chain::{address, bigint, unsigned};
+use crate::{StoreError, statement};
 
 /// The transactions of one kind that wait for a block on a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,16 +25,11 @@ pub async fn find_load(
     chain_id: u64,
     signer: Address,
 ) -> Result<Vec<Load>, StoreError> {
-    let rows = sqlx::query(
-        "select kind, count(*) filter (where signer = $2) as own, sum(gas)::bigint as gas
+    let sql = "select kind, count(*) filter (where signer = $2) as own, sum(gas)::bigint as gas
          from nonce_slot
          where chain_id = $1 and state in ('signed', 'broadcast')
-         group by kind",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .fetch_all(conn)
-    .await?;
+         group by kind";
+    let rows = statement::list_rows(conn, sql, (bigint(chain_id), signer.as_slice())).await?;
     rows.iter()
         .map(|row| {
             Ok(Load {
@@ -52,14 +47,9 @@ pub async fn lowest_waiting(
     chain_id: u64,
     signer: Address,
 ) -> Result<Option<u64>, StoreError> {
-    let lowest: Option<i64> = sqlx::query_scalar(
-        "select min(nonce) from nonce_slot
-         where chain_id = $1 and signer = $2 and state in ('signed', 'broadcast')",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .fetch_one(conn)
-    .await?;
+    let sql = "select min(nonce) from nonce_slot
+         where chain_id = $1 and signer = $2 and state in ('signed', 'broadcast')";
+    let lowest: Option<i64> = statement::load_value(conn, sql, (bigint(chain_id), signer.as_slice())).await?;
     lowest.map(|nonce| unsigned("nonce_slot", nonce)).transpose()
 }
 
@@ -72,7 +62,7 @@ pub async fn list_unsettled_slots(
     signer: Address,
     mined: u64,
 ) -> Result<Vec<SlotRow>, StoreError> {
-    let rows = sqlx::query(
+    let sql =
         "select slot.nonce, slot.kind, slot.gas, slot.state, slot.block_hash, carried.stale, carried.commands,
                 coalesce(command.reference, '') as reference, coalesce(command.intent_id, '') as intent_id
          from nonce_slot slot
@@ -92,13 +82,8 @@ pub async fn list_unsettled_slots(
                         select from chain_block block
                         where block.chain_id = slot.chain_id and block.hash = slot.block_hash and block.canonical))
                 or (slot.state in ('foreign', 'abandoned') and slot.nonce >= $3))
-         order by slot.nonce",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(mined))
-    .fetch_all(&mut *conn)
-    .await?;
+         order by slot.nonce";
+    let rows = statement::list_rows(conn, sql, (bigint(chain_id), signer.as_slice(), bigint(mined))).await?;
     let slots = rows.iter().map(slot_row).collect::<Result<Vec<_>, _>>()?;
     with_attempts(conn, chain_id, signer, slots).await
 }
@@ -124,19 +109,15 @@ pub async fn list_retired(
     conn: &mut PgConnection,
     chain_id: u64,
 ) -> Result<Vec<(Address, Vec<SlotRow>)>, StoreError> {
-    let rows = sqlx::query(
-        "select signer
+    let sql = "select signer
          from (select signer from nonce_slot where chain_id = $1 and state in ('signed', 'broadcast')
                union
                select signer from nonce_slot where chain_id = $1 and state in ('mined', 'final') and not judged) left_by
          where not exists (
              select from lease
              where lower(lease.name) = 'relayer:' || $1::text || ':0x' || encode(left_by.signer, 'hex')
-               and lease.expires_at > clock_timestamp() - interval '30 seconds')",
-    )
-    .bind(bigint(chain_id))
-    .fetch_all(&mut *conn)
-    .await?;
+               and lease.expires_at > clock_timestamp() - interval '30 seconds')";
+    let rows = statement::list_rows(conn, sql, (bigint(chain_id),)).await?;
     let mut left = Vec::with_capacity(rows.len());
     for row in &rows {
         let signer = address("nonce_slot", row.try_get("signer")?)?;

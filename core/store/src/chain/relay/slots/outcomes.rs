@@ -5,8 +5,8 @@ use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction};
 
 use super::SlotState;
-use crate::StoreError;
 use crate::chain::bigint;
+use crate::{StoreError, statement};
 
 /// How long a command waits after a transaction that did not carry it out, by the number of earlier ones in a block.
 macro_rules! wait_after_failures {
@@ -38,7 +38,7 @@ pub async fn mark_mined(
     succeeded: bool,
     is_final: bool,
 ) -> Result<(), StoreError> {
-    sqlx::query(concat!(
+    let sql = concat!(
         "with known as (
              select $7 and not exists (
                  select from chain_block block
@@ -67,17 +67,17 @@ pub async fn mark_mined(
         "
          from undone
          where command.id = undone.command_id and command.state = 'sent'",
-    ))
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce))
-    .bind(bigint(block.0.0))
-    .bind(block.1.as_slice())
-    .bind(succeeded)
-    .bind(is_final)
-    .execute(conn)
-    .await?;
-    Ok(())
+    );
+    let parameters = (
+        bigint(chain_id),
+        signer.as_slice(),
+        bigint(nonce),
+        bigint(block.0.0),
+        block.1.as_slice(),
+        succeeded,
+        is_final,
+    );
+    statement::execute(conn, sql, parameters).await
 }
 
 /// The slot's block was reverted, and its transaction must be broadcast again.
@@ -87,17 +87,10 @@ pub async fn mark_unmined(
     signer: Address,
     nonce: u64,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "update nonce_slot
+    let sql = "update nonce_slot
          set state = 'broadcast', block_number = null, block_hash = null, succeeded = null, judged = false
-         where chain_id = $1 and signer = $2 and nonce = $3 and state = 'mined'",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce))
-    .execute(conn)
-    .await?;
-    Ok(())
+         where chain_id = $1 and signer = $2 and nonce = $3 and state = 'mined'";
+    statement::execute(conn, sql, (bigint(chain_id), signer.as_slice(), bigint(nonce))).await
 }
 
 /// The blocks above a number are about to be reverted: their transactions wait for a block again.
@@ -106,16 +99,10 @@ pub(in crate::chain) async fn unmine_above(
     chain_id: u64,
     number: BlockNumber,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "update nonce_slot
+    let sql = "update nonce_slot
          set state = 'broadcast', block_number = null, block_hash = null, succeeded = null, judged = false
-         where chain_id = $1 and state in ('mined', 'final') and block_number > $2",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(number.0))
-    .execute(&mut **tx)
-    .await?;
-    Ok(())
+         where chain_id = $1 and state in ('mined', 'final') and block_number > $2";
+    statement::execute(tx, sql, (bigint(chain_id), bigint(number.0))).await
 }
 
 /// A foreign transaction has used the nonce: the commands of ours are open again.
@@ -135,8 +122,7 @@ async fn give_up(
     (chain_id, signer, nonce): (u64, Address, Option<u64>),
     state: SlotState,
 ) -> Result<u64, StoreError> {
-    let opened = sqlx::query(
-        "with slot as (
+    let sql = "with slot as (
              update nonce_slot
              set state = $4
              where chain_id = $1 and signer = $2 and nonce = coalesce($3, nonce) and state in ('signed', 'broadcast')
@@ -150,15 +136,9 @@ async fn give_up(
          update chain_command command
          set state = 'pending'
          from undone
-         where command.id = undone.command_id and command.state = 'sent'",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(nonce.map(bigint))
-    .bind(state.as_str())
-    .execute(conn)
-    .await?;
-    Ok(opened.rows_affected())
+         where command.id = undone.command_id and command.state = 'sent'";
+    statement::affected(conn, sql, (bigint(chain_id), signer.as_slice(), nonce.map(bigint), state.as_str()))
+        .await
 }
 
 /// For successful transactions in blocks that the indexer has passed: commands that a batch skipped because they failed
@@ -174,7 +154,7 @@ async fn give_up(
 /// whose transaction failed, is therefore open again only once that transaction is final: in another fork it could
 /// still be anchored.
 pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address) -> Result<u64, StoreError> {
-    let reopened = sqlx::query(concat!(
+    let sql = concat!(
         "with passed as (
              select slot.nonce, slot.block_hash, slot.succeeded
              from nonce_slot slot, chain_cursor cursor
@@ -225,28 +205,19 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
         " else interval '0' end
          from undone
          where command.id = undone.command_id and command.state = 'sent'",
-    ))
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .execute(conn)
-    .await?;
-    Ok(reopened.rows_affected())
+    );
+    statement::affected(conn, sql, (bigint(chain_id), signer.as_slice())).await
 }
 
 /// Marks slots mined in final canonical blocks as final.
 pub async fn finalize_slots(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "update nonce_slot slot
+    let sql = "update nonce_slot slot
          set state = 'final'
          from chain_cursor cursor, chain_block block
          where slot.chain_id = $1 and slot.state = 'mined' and cursor.chain_id = $1
            and slot.block_number <= cursor.final_number
-           and block.chain_id = $1 and block.hash = slot.block_hash and block.canonical",
-    )
-    .bind(bigint(chain_id))
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
+           and block.chain_id = $1 and block.hash = slot.block_hash and block.canonical";
+    statement::affected(conn, sql, (bigint(chain_id),)).await
 }
 
 /// Abandons an account's transactions without a block: any account may execute their commands. A transaction that is
