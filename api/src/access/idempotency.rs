@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, RenderResponse, UsedKey};
 use dvp_domain::json::{self, Document};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
