@@ -98,8 +98,7 @@ pub async fn renumber(
     stale_types: &[String],
 ) -> Result<Renumbered, StoreError> {
     let sql = "select next_out, seen_out, written_out from fix_session where session_id = $1 for update";
-    let (before, seen_out, written_out): (i64, i64, i64) =
-        statement::load(&mut *tx, sql, (session_id,)).await?;
+    let (before, seen_out, written_out): (i64, i64, i64) = statement::load(tx, sql, (session_id,)).await?;
     let mut next_out = fix::number(numbers.next_out)?;
     let mut kept = 0;
     if numbers.with_reset {
@@ -122,6 +121,6 @@ pub async fn renumber(
              written_out = case when $4 then 0 else written_out end \
          where session_id = $1";
     let parameters = (session_id, fix::number(numbers.next_in)?, next_out, numbers.with_reset);
-    statement::execute(&mut *tx, sql, parameters).await?;
+    statement::execute(tx, sql, parameters).await?;
     Ok(Renumbered::Done { next_out, kept })
 }
