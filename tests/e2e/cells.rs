@@ -11,11 +11,10 @@ use dvp_sandbox::embedded::{FreePort, TestDatabase, random_hex};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::net::TcpStream;
-use uuid::Uuid;
 
 use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::served::{Ground, Served, read, replaced};
+use crate::served::{Ground, ServedProcess, read, replaced};
 use crate::wait::until;
 
 const PASSWORD: &str = "secret-1";
@@ -101,9 +100,9 @@ impl Scene {
         self.ground.said_by(&format!("{id}.toml"), words)
     }
 
-    fn serve(&self, id: &str) -> Served {
+    fn serve(&self, id: &str) -> ServedProcess {
         let command = self.ground.dvp(&format!("{id}.toml"), &["serve"]);
-        Served::start(command, self.ground.path(&format!("{id}.log")))
+        ServedProcess::start(command, self.ground.path(&format!("{id}.log")))
     }
 
     /// A partner of a cell, with its key and its FIX session.
@@ -129,7 +128,7 @@ impl Scene {
     }
 
     /// The committed configuration with the addresses of this test.
-    fn haproxy(&self) -> Served {
+    fn haproxy(&self) -> ServedProcess {
         let dir = self.ground.path("haproxy");
         fs::create_dir(&dir).unwrap();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/haproxy");
@@ -173,7 +172,7 @@ impl Scene {
         fs::write(&file, text).unwrap();
         let mut command = Command::new("haproxy");
         command.arg("-f").arg(&file).arg("-db");
-        Served::start(command, dir.join("log"))
+        ServedProcess::start(command, dir.join("log"))
     }
 
     fn map(&self) -> Value {
@@ -208,8 +207,7 @@ async fn filled(client: &mut FixClient, cl_ord_id: &str) {
 /// The cell in which a partner's order is accepted.
 async fn accepted(partner: &Partner, view: &impl AsRef<Value>, wallet: usize, nonce: u64) -> String {
     let body = partner.order_from(view, wallet, "000123456789", nonce).await;
-    let (status, answer) = partner.try_submit(&body, Uuid::new_v4()).await.unwrap();
-    assert_eq!(status, 202, "{answer}");
+    let answer = partner.submit_accepted(&body).await;
     CellId::of_id(answer["reference"].as_str().unwrap()).unwrap().to_string()
 }
 

@@ -19,7 +19,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;
 
 use crate::partner::Partner;
-use crate::served::{Ground, Served};
+use crate::served::{Ground, ServedProcess};
 use crate::wait::{answer, until};
 
 alloy::sol! {
@@ -143,7 +143,7 @@ impl User {
 }
 
 /// A service whose orders wait long for their bank, and an order of a user who wants the tokens back.
-async fn ordered(account: &str) -> (Ground, Served, Arc<User>, String) {
+async fn ordered(account: &str) -> (Ground, ServedProcess, Arc<User>, String) {
     let ground = Ground::prepare().await;
     let margin = "timelock_margin = \"20d\"".to_owned();
     let config = ground.configured(&[("timelock_margin = \"1d\"", margin)]);
@@ -240,7 +240,7 @@ fn signed_by<'a>(words: &[&'a str], signatures: &[&'a str]) -> Vec<&'a str> {
 /// An operator of the console brings both signatures.
 async fn return_over_the_console(
     ground: &Ground,
-    served: &Served,
+    served: &ServedProcess,
     user: &User,
     reference: &str,
     signed_deadline: &str,

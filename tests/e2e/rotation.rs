@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::partner::Partner;
-use crate::served::{Ground, Served};
+use crate::served::{Ground, ServedProcess};
 use crate::wait::{answer, until};
 
 const WALLETS: usize = 4;
@@ -34,7 +34,7 @@ type Doors = Arc<Mutex<[Option<String>; 2]>>;
 struct Scene {
     ground: Ground,
     keys: Value,
-    processes: [Option<Served>; 2],
+    processes: [Option<ServedProcess>; 2],
     doors: Doors,
     /// The fields of a sandbox's ready file.
     service: Arc<Value>,

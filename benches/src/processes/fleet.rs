@@ -12,14 +12,14 @@ use super::ground::Ground;
 use crate::crash::Ready;
 use crate::dice::Dice;
 use crate::drill::{tail, until};
-use crate::scenes::served::{Served, read};
+use crate::scenes::served::{ServedProcess, read};
 
 /// How much of each log a broken promise shows.
 const LOG_TAIL: usize = 25;
 
 /// A running process.
 struct Member {
-    served: Served,
+    served: ServedProcess,
     /// What its clients know.
     ready: Option<Arc<Value>>,
     /// No new client is sent to it.

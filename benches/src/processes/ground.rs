@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::bank::{ACCOUNTS, SharedBank};
 use crate::crash::recipients::{Kind, Recipients};
 use crate::dice::Dice;
-use crate::scenes::served::{self, Served};
+use crate::scenes::served::{self, ServedProcess};
 
 const PASSWORD: &str = "a password of the drill";
 /// What the provider and the partner have, by the id of the deposit: asset and minor units.
@@ -59,9 +59,9 @@ impl Ground {
     }
 
     /// Starts a process with a log of its own.
-    pub(super) fn serve(&self, log: &str) -> Served {
+    pub(super) fn serve(&self, log: &str) -> ServedProcess {
         let command = self.service.dvp("dvp.toml", &["serve", "--roles", "api,fix,indexer,worker"]);
-        Served::start(command, self.service.path(log))
+        ServedProcess::start(command, self.service.path(log))
     }
 }
 

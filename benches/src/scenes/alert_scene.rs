@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::alert_faults::{Endpoint, Suspended, call_node};
 use super::alert_prometheus::{Prometheus, QUIET};
-use super::alert_table::{CAUSES, Expected, Ground};
+use super::alert_table::{CAUSES, Expected, SceneKind};
 use super::partner::Partner;
 use super::sandbox::{self, Sandbox, approve};
 use super::served::policy_for;
@@ -108,10 +108,10 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub async fn on(ground: Ground) -> Self {
+    pub async fn on(ground: SceneKind) -> Self {
         match ground {
-            Ground::Plain => Self::plain().await,
-            Ground::Equipped => Self::equipped().await,
+            SceneKind::Plain => Self::plain().await,
+            SceneKind::Equipped => Self::equipped().await,
         }
     }
 

@@ -292,15 +292,15 @@ spread_bps = 10
         self.seen(&format!("http://{http}"), keys, &self.deployment, std::slice::from_ref(&self.wallet))
     }
 
-    pub fn serve(&self, roles: &str) -> Served {
+    pub fn serve(&self, roles: &str) -> ServedProcess {
         self.serve_over(roles, self.database.url())
     }
 
     /// The same over a database that is reached by another URL.
-    pub fn serve_over(&self, roles: &str, database: &str) -> Served {
+    pub fn serve_over(&self, roles: &str, database: &str) -> ServedProcess {
         let mut command = self.dvp("dvp.toml", &["serve", "--roles", roles]);
         command.env("SERVED_DATABASE", database);
-        Served::start(command, self.path(&format!("{roles}.log")))
+        ServedProcess::start(command, self.path(&format!("{roles}.log")))
     }
 }
 
@@ -337,7 +337,7 @@ pub fn replaced(text: &str, pairs: &[(&str, String)]) -> String {
 }
 
 /// A process of the service.
-pub struct Served {
+pub struct ServedProcess {
     child: Child,
     log: PathBuf,
 }
@@ -347,7 +347,7 @@ pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-impl Served {
+impl ServedProcess {
     /// Starts a program with a log of its own.
     pub fn start(mut command: Command, log: PathBuf) -> Self {
         let file = fs::File::create(&log).unwrap();
@@ -402,7 +402,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServedProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
