@@ -17,9 +17,9 @@ use super::{
 use crate::{
     application::{Commit, Numbers, Turn, Unavailable},
     orders::{
-        facts::{Details, OrderFacts},
+        facts::{CancelRefusal, Details, OrderFacts},
         fields,
-        report::{self, CancelRefusal, CancelRejected, Ids, ReportContent},
+        report::{self, CancelRejected, Ids, ReportContent},
         tags,
     },
 };

@@ -11,7 +11,7 @@ use dvp_fix::{UtcNanos, codec::Body};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-pub(crate) use self::cancel_reject::{CancelRefusal, CancelRejected, cancel_reject};
+pub(crate) use self::cancel_reject::{CancelRejected, cancel_reject};
 use self::fields::{Fees, deposit, own_fees, own_fields, words};
 use super::{
     Version,
