@@ -159,13 +159,13 @@ impl AcceptError {
 
 /// Accepts on a plain listener without restrictions, until shutdown is requested.
 pub async fn accept(listener: TcpListener, directory: Directory, shutdown: CancellationToken) {
-    accept_with(&listener, ListenerConfig::default(), directory, None, shutdown).await;
+    accept_with(Arc::new(listener), ListenerConfig::default(), directory, None, shutdown).await;
 }
 
 /// Accepts until shutdown is requested. A connection that cannot be accepted affects no other. Unauthenticated
 /// connections are closed when this ends or is dropped.
 pub(crate) async fn accept_with(
-    listener: &TcpListener,
+    listener: Arc<TcpListener>,
     config: ListenerConfig,
     directory: Directory,
     forwarding: Option<Forwarding>,
