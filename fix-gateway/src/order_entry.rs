@@ -46,7 +46,7 @@ use self::unwritable::{Subject, Unwritable};
 use crate::{
     application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable},
     feed::{self, Subscription},
-    limits::ByteBucket,
+    limits::Bucket,
     orders::{
         Version,
         age::AgeLimits,
@@ -97,7 +97,7 @@ pub(crate) struct OrderEntry {
     unanswered: Option<Unanswered>,
     unwritable: Unwritable,
     /// The reports that answered OrderMassStatusRequests.
-    mass_reports: ByteBucket,
+    mass_reports: Bucket,
     /// The commits since the numbers were loaded.
     chain: FixChain,
 }
@@ -147,7 +147,7 @@ impl OrderEntry {
             parked: ParkedOrders::new(parked_orders_max),
             unanswered: None,
             unwritable: Unwritable::default(),
-            mass_reports: ByteBucket::new(Instant::now()),
+            mass_reports: Bucket::new(Instant::now()),
             chain: FixChain::default(),
         }
     }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     application::{Commit, Turn, Unavailable},
-    limits::BytePace,
+    limits::Pace,
     orders::{
         facts::{NO_SYMBOL, OrderFacts, intent_id},
         fields,
@@ -107,7 +107,7 @@ impl OrderEntry {
             return self.refuse_message(message, slot, numbers, reason, text).await;
         }
         let now = Instant::now();
-        if self.mass_reports.goes_on_at(BytePace::MASS_STATUS) > now {
+        if self.mass_reports.goes_on_at(Pace::MASS_STATUS) > now {
             let (slot, numbers) = Slot::take(turn);
             let text = "too many mass status requests, ask again in a few seconds";
             return self.refuse_message(message, slot, numbers, 4, text).await;
@@ -136,7 +136,7 @@ impl OrderEntry {
             self.open_orders(request_id, &open, turn)
         };
         let bytes = outbound.iter().map(|report| report.body.len()).sum();
-        self.mass_reports.spend(BytePace::MASS_STATUS, now, bytes);
+        self.mass_reports.spend(Pace::MASS_STATUS, bytes, now);
         self.write(turn.numbers(), reports(outbound)).await
     }
 

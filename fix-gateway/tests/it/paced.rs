@@ -11,7 +11,7 @@ use dvp_fix::{
     session::{ResendSlice, SessionConfig, Stored},
 };
 use dvp_fix_gateway::{
-    Application, BytePace, Commit, Driver, Numbers, Reach, Turn, Unavailable,
+    Application, Commit, Driver, Numbers, Pace, Reach, Turn, Unavailable,
     store::{Allowance, MemoryStore},
 };
 
@@ -106,7 +106,7 @@ async fn session(app: Talker, paced: impl FnOnce(Driver<Talker>) -> Driver<Talke
 #[tokio::test]
 async fn a_paced_resend_is_complete_and_uninterrupted() {
     // Two slices at once; the others some milliseconds apart.
-    let pace = BytePace { bytes_per_second: 400_000, burst_bytes: 20_000 };
+    let pace = Pace::per_second(400_000, 20_000);
     let (mut client, served) = session(Talker::after(0), |driver| driver.with_resend_pace(pace)).await;
     for seq in 2..=40 {
         client.send("D", ORDER).await;
@@ -170,7 +170,7 @@ async fn flood(client: &mut Client) {
 
 #[tokio::test]
 async fn messages_over_the_pace_are_left_unread() {
-    let pace = BytePace { bytes_per_second: 1, burst_bytes: 20_000 };
+    let pace = Pace::per_second(1, 20_000);
     let (mut client, served) = session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;
     let mut answered = 0;
@@ -185,7 +185,7 @@ async fn messages_over_the_pace_are_left_unread() {
 
 #[tokio::test]
 async fn messages_over_the_pace_are_read_eventually() {
-    let pace = BytePace { bytes_per_second: 1_000_000, burst_bytes: 20_000 };
+    let pace = Pace::per_second(1_000_000, 20_000);
     let (mut client, served) = session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;
     for seq in 2..=FLOOD + 1 {
