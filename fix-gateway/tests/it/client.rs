@@ -109,8 +109,7 @@ impl Client {
 
     /// Logs out, and returns the answer.
     pub(crate) async fn log_out(&mut self) -> Message {
-        self.send("5", "").await;
-        self.expect("5").await
+        self.ask("5", "", "5").await
     }
 
     /// Begins the numbers anew.
@@ -278,6 +277,12 @@ impl Client {
     /// The next message that is no heartbeat must be of this type.
     pub(crate) async fn expect(&mut self, msg_type: &str) -> Message {
         self.expect_any(&[msg_type]).await
+    }
+
+    /// Sends a message, and returns the answer, which must be of this type.
+    pub(crate) async fn ask(&mut self, msg_type: &str, body: &str, answer: &str) -> Message {
+        self.send(msg_type, body).await;
+        self.expect(answer).await
     }
 
     /// Reads ExecutionReports until one has this OrdStatus.

@@ -271,8 +271,7 @@ async fn a_stopped_process_hands_its_sessions_over_without_being_polled_for_it()
     wait_until_all_are_at(&harness, &first).await;
     let mut client = Client::connect(first.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    client.send("D", &order("before", "12345678", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("before", "12345678", LIMIT), "8").await;
     // It looks at the sessions when it starts, and then when it is notified only.
     let second = harness
         .process(Vec::new(), |config| {
@@ -290,8 +289,7 @@ async fn a_stopped_process_hands_its_sessions_over_without_being_polled_for_it()
     while client.next().await.is_some() {}
     stopping.await.unwrap();
     client.log_on_when_let_in(second.addr, LOGON).await;
-    client.send("D", &order("after", "12345678", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("after", "12345678", LIMIT), "8").await;
     wait_until_all_are_at(&harness, &second).await;
     second.stop().await;
     let left = "select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
@@ -425,13 +423,11 @@ async fn the_sessions_of_a_killed_process_are_taken_over() {
     let (owner, other) = two_processes(&harness).await;
     let mut client = Client::connect(other.addr, "FIX.4.4", "ACME").await;
     client.log_on_when_let_in(other.addr, LOGON).await;
-    client.send("D", &order("before", "12345678", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("before", "12345678", LIMIT), "8").await;
     owner.kill().await;
     while client.next().await.is_some() {}
     client.log_on_when_let_in(other.addr, LOGON).await;
-    client.send("D", &order("after", "12345678", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("after", "12345678", LIMIT), "8").await;
     wait_until_all_are_at(&harness, &other).await;
     other.stop().await;
 }

@@ -7,10 +7,10 @@ use super::{
     harness::{FixHarness, LOGON, SESSION},
 };
 
-const HOUR: u64 = 3_600_000_000_000;
+pub(crate) const HOUR: u64 = 3_600_000_000_000;
 
 /// The time of day, `HH:MM`, at an instant.
-fn time_of_day(at: u64) -> String {
+pub(crate) fn time_of_day(at: u64) -> String {
     UtcNanos(at).to_millis_text()[9..14].to_owned()
 }
 
