@@ -115,8 +115,9 @@ struct Echo {
     /// Hashes of the orders' ids: a day's orders are many, and two of a session are not the same by chance.
     seen: HashSet<u64>,
     hasher: RandomState,
-    /// Fields of the message under way that stay together.
-    runs: Vec<Run>,
+    /// Fields of the message under way that stay together, one or a group with its count: whether they are of its body,
+    /// their tag, and where they are.
+    runs: Vec<((bool, Tag), Range<usize>)>,
 }
 
 impl Echo {
@@ -131,21 +132,12 @@ impl Echo {
         }
     }
 
-    fn count(&mut self, numbers: Numbers) -> Commit {
-        self.memory.count(numbers);
-        Commit::Ready
-    }
-
-    /// Notes an order. Was it new?
-    fn is_new(&mut self, cl_ord_id: &[u8]) -> bool {
-        self.seen.insert(self.hasher.hash_one(cl_ord_id))
-    }
-
     fn answer(&mut self, message: MessageRef<'_>, body: Body) -> Option<(MsgType, Body)> {
         let msg_type = MsgType::from_bytes(message.msg_type());
         match message.msg_type() {
             b"D" => {
-                let is_wanted = self.is_new(message.get(11)?) || !message.is_yes(tag::POSS_RESEND);
+                let is_new = self.seen.insert(self.hasher.hash_one(message.get(11)?));
+                let is_wanted = is_new || !message.is_yes(tag::POSS_RESEND);
                 is_wanted.then(|| (MsgType::NEW_ORDER_SINGLE, self.ascending(message, body)))
             }
             b"d" | b"C" => Some((msg_type?, self.ascending(message, body))),
@@ -163,11 +155,9 @@ impl Echo {
     /// The message's own fields again: routing fields, then the body by ascending tag, each group after its count.
     fn ascending(&mut self, message: MessageRef<'_>, mut body: Body) -> Body {
         self.find_runs(message);
-        if !self.runs.is_sorted_by_key(Run::place) {
-            self.runs.sort_by_key(Run::place);
-        }
-        for run in &self.runs {
-            body.copy_run(message, message.fields().get(run.fields.clone()).unwrap_or_default());
+        self.runs.sort_by_key(|(place, _)| *place);
+        for (_, run) in &self.runs {
+            body.copy_run(message, message.fields().get(run.clone()).unwrap_or_default());
         }
         body
     }
@@ -191,21 +181,8 @@ impl Echo {
                     at += 1;
                 }
             }
-            self.runs.push(Run { is_body: !is_header, tag: field.tag, fields: start..at });
+            self.runs.push(((!is_header, field.tag), start..at));
         }
-    }
-}
-
-/// Fields that stay together: one, or a group with its count. Where they are in their message.
-struct Run {
-    is_body: bool,
-    tag: Tag,
-    fields: Range<usize>,
-}
-
-impl Run {
-    const fn place(&self) -> (bool, Tag) {
-        (self.is_body, self.tag)
     }
 }
 
@@ -215,7 +192,8 @@ impl Application for Echo {
     }
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
-        Ok(self.count(numbers))
+        self.memory.count(numbers);
+        Ok(Commit::Ready)
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
@@ -225,7 +203,8 @@ impl Application for Echo {
             self.memory.keep(seq, msg_type, sending_time, &body);
             turn.transmit(seq, msg_type, body);
         }
-        Ok(self.count(turn.numbers()))
+        self.memory.count(turn.numbers());
+        Ok(Commit::Ready)
     }
 
     async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {

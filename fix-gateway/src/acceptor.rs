@@ -225,7 +225,7 @@ impl LogonListener {
         let opened = tokio::time::timeout_at(began + budget.handshake, self.open(stream, addr));
         let (stream, origin, visit) = opened.await.map_err(|_| AcceptError::TooSlow)??;
         let place = ConnectionSlot::new(permit, visit);
-        let mut connection = Connection::new(stream, origin.addr, budget.logon_bytes_max, place);
+        let mut connection = Connection::new(stream, origin.addr, budget.logon_bytes_max, Some(place));
         let logon = tokio::time::timeout_at(began + budget.logon, first_message(&mut connection));
         let logon = logon.await.map_err(|_| AcceptError::TooSlow)?.ok_or(AcceptError::NoLogon)?;
         let logon_came = Instant::now();

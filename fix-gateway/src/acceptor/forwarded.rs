@@ -79,7 +79,7 @@ async fn open(
 ) -> std::io::Result<(Connection, CancellationToken, Origin)> {
     let (forwarded, origin) = forwarding.accept(stream).await?;
     let stopping = forwarded.stopping();
-    Ok((Connection::forwarded(Box::new(forwarded), origin.addr, LOGON_BYTES_MAX), stopping, origin))
+    Ok((Connection::new(Box::new(forwarded), origin.addr, LOGON_BYTES_MAX, None), stopping, origin))
 }
 
 /// Reads the Logon, and passes the connection to its session if the peer may use it.

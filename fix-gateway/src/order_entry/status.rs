@@ -64,7 +64,8 @@ impl OrderEntry {
                 is_status: true,
             };
             let facts = OrderFacts::of(message);
-            report::status_report(self.version, &facts, &report::unknown_order(), &ids, &request)
+            let unknown = ReportContent::rejected(5, "unknown order");
+            report::status_report(self.version, &facts, &unknown, &ids, &request)
         };
         self.write(numbers, reports(vec![slot.holds(MsgType::EXECUTION_REPORT, body)])).await
     }
@@ -172,7 +173,8 @@ impl OrderEntry {
         };
         let mass = MassAnswer { request_id, total: 0, is_last: true };
         let request = StatusRequest { mass: Some(mass), ..StatusRequest::default() };
-        let body = report::status_report(self.version, &facts, &report::no_open_orders(), &ids, &request);
+        let none = ReportContent::rejected(5, "no open orders");
+        let body = report::status_report(self.version, &facts, &none, &ids, &request);
         slot.holds(MsgType::EXECUTION_REPORT, body)
     }
 }

@@ -107,6 +107,12 @@ impl Client {
         }
     }
 
+    /// Is a Logon refused, with no answer but the end of the connection?
+    pub(crate) async fn is_refused(&mut self, extra: &str) -> bool {
+        self.send_as(self.next_out, None, "A", &format!("98=0|108=30|{extra}")).await;
+        self.next().await.is_none()
+    }
+
     /// Logs out, and returns the answer.
     pub(crate) async fn log_out(&mut self) -> Message {
         self.ask("5", "", "5").await

@@ -61,9 +61,7 @@ async fn disabling_a_session_logs_its_peer_out_until_it_is_enabled() {
     assert!(client.next().await.is_none());
     harness.wait_for_count(HELD, 0).await;
     client.reconnect(gateway.addr).await;
-    let seq = client.next_out;
-    client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
-    assert!(client.next().await.is_none());
+    assert!(client.is_refused(LOGON).await);
     set_enabled(&harness, true).await;
     client.log_on_when_let_in(gateway.addr, LOGON).await;
     gateway.stop().await;
@@ -175,9 +173,7 @@ async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
     client.send("5", "").await;
     assert!(client.next().await.is_none());
     client.reconnect(gateway.addr).await;
-    let seq = client.next_out;
-    client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
-    assert!(client.next().await.is_none());
+    assert!(client.is_refused(LOGON).await);
     switch_partner(&harness, true).await;
     client.log_on_when_let_in(gateway.addr, LOGON).await;
     gateway.stop().await;
