@@ -12,7 +12,6 @@ use dvp_domain::chain::BlockNumber;
 use crate::contracts::anchor::ReceiptAnchor;
 use crate::rpc;
 
-/// The place of an anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnchorSeen {
     pub chain_id: u64,

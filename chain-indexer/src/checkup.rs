@@ -23,14 +23,12 @@ use crate::ChainConfig;
 /// What the service's configuration expects of a chain, beside its [`ChainConfig`].
 #[derive(Debug, Clone, Default)]
 pub struct Expected {
-    /// The relayer's accounts.
     pub relayers: Vec<Address>,
     /// Wallets that locked funds are released to.
     pub receivers: Vec<Address>,
     pub tokens: Vec<ExpectedToken>,
     /// Wallets whose allowances pay outputs.
     pub payers: Vec<Payer>,
-    /// The pools that prices are read from.
     pub pools: Vec<ExpectedPool>,
     /// Whether the contracts may be another version's.
     pub accept_other_code: bool,
@@ -60,7 +58,6 @@ pub struct ExpectedPool {
     pub window_secs: u32,
 }
 
-/// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub about: &'static str,
@@ -73,7 +70,6 @@ pub enum Defect {
     Contradiction(String),
     /// Some orders will fail or wait until it is put right, which needs no restart.
     Lack(String),
-    /// The endpoint gave no answer.
     Unanswered(String),
 }
 

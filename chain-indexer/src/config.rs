@@ -4,12 +4,10 @@ use crate::deploy::Deployment;
 use crate::gate::{PayoutGate, Wait};
 use std::time::Duration;
 
-/// One chain.
 #[derive(Debug, Clone)]
 pub struct ChainConfig {
     /// Must equal the node's chain id.
     pub chain_id: u64,
-    /// The chain's name for operators.
     pub name: String,
     /// HTTP endpoint of a node, the preferred one.
     pub rpc_url: String,
@@ -34,7 +32,6 @@ pub struct ChainConfig {
     pub trust_bloom: bool,
     /// Whether a header's receipts root counts as evidence. Some chains have receipts that are not in it.
     pub trust_receipts: bool,
-    /// The interval of queries for a new head.
     pub poll_interval: Duration,
     pub fees: FeePolicy,
     /// A transaction without a block is broadcast again, unchanged, after this time.
@@ -94,7 +91,6 @@ impl ChainConfig {
         std::iter::once(&self.rpc_url).chain(&self.further_rpc_urls).map(String::as_str)
     }
 
-    /// The defaults for a development node.
     #[must_use]
     pub fn development(rpc_url: &str, deployment: Deployment) -> Self {
         Self {

@@ -26,7 +26,6 @@ pub use batch::Sent;
 pub use market::{MarketContracts, MarketPlan, deploy_market};
 pub use sandbox::{TokenGrant, fund_gas, fund_solvers, fund_wallets};
 
-/// The addresses of the contracts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
     pub chain_id: u64,
@@ -56,7 +55,6 @@ pub struct CoinContracts {
 }
 
 impl Deployment {
-    /// All contracts, by their names.
     pub fn contracts(&self) -> Vec<(String, Address)> {
         let own = [
             ("permit contract", self.permit),
@@ -79,7 +77,6 @@ impl Deployment {
     }
 }
 
-/// A test token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeployedToken {
     pub symbol: String,
@@ -87,7 +84,6 @@ pub struct DeployedToken {
     pub decimals: u8,
 }
 
-/// The contracts and grants to deploy.
 #[derive(Debug, Clone, Default)]
 pub struct DeployPlan {
     pub tokens: Vec<TokenSpec>,
@@ -118,7 +114,6 @@ pub struct CapSpec {
     pub per_day: U112,
 }
 
-/// Where the chain's wrapped coin is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrappedCoin {
     /// WETH9, or a contract that behaves like it.
@@ -127,7 +122,6 @@ pub enum WrappedCoin {
     Test,
 }
 
-/// A test token to deploy.
 #[derive(Debug, Clone)]
 pub struct TokenSpec {
     pub symbol: String,
@@ -135,7 +129,6 @@ pub struct TokenSpec {
     pub decimals: u8,
 }
 
-/// Why a deployment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
     #[error("chain call failed")]

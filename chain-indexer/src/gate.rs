@@ -2,19 +2,16 @@
 
 use alloy::primitives::{Address, U256};
 
-/// The finality of a fill's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// This many blocks, its own included.
     Depth(u64),
-    /// The node's `safe` block.
     Safe,
     /// A final block: at or below the node's `finalized` block, less the chain's finality margin, and agreed on by two
     /// endpoints where there are several.
     Finalized,
 }
 
-/// One step of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateStep {
     /// The locked token; `None`: any.
@@ -29,7 +26,6 @@ pub struct GateStep {
 pub struct PayoutGate(Vec<GateStep>);
 
 impl PayoutGate {
-    /// The same for every order.
     #[must_use]
     pub fn always(wait: Wait) -> Self {
         Self(vec![GateStep { token: None, below: None, wait }])

@@ -70,12 +70,10 @@ const GATE_WITHIN: Duration = Duration::from_secs(20);
 /// several machines behind one endpoint some may lag.
 const SURE_AFTER: u32 = 8;
 
-/// The result of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Blocks were read; there may be more.
     Advanced,
-    /// Blocks were reverted.
     Unwound,
     /// Events missing from a range were added.
     Repaired,
@@ -83,7 +81,13 @@ pub enum Step {
     Idle,
 }
 
-/// Reads one chain, step by step.
+/// The endpoint that a step queries, and the lease under which it writes.
+struct Turn<'a, R> {
+    at: usize,
+    node: &'a Arc<R>,
+    lease: &'a Lease,
+}
+
 pub struct Indexer<R = HttpReader> {
     pool: PgPool,
     config: ChainConfig,
@@ -151,7 +155,7 @@ impl<R: ChainReader> Indexer<R> {
     pub async fn step(&mut self, lease: &Lease) -> Result<Step, IndexError> {
         let at = self.endpoints.pick();
         let node = Arc::clone(&self.endpoints.at(at).reader);
-        let result = self.step_at(at, &node, lease).await;
+        let result = self.step_at(&Turn { at, node: &node, lease }).await;
         if result.is_ok() {
             self.keep_gate_apart(at, lease).await;
         }
@@ -177,7 +181,8 @@ impl<R: ChainReader> Indexer<R> {
         self.items.note(&format!("{chain} payout gate"), &chain, kept).await;
     }
 
-    async fn step_at(&mut self, at: usize, node: &Arc<R>, lease: &Lease) -> Result<Step, IndexError> {
+    async fn step_at(&mut self, turn: &Turn<'_, R>) -> Result<Step, IndexError> {
+        let &Turn { at, node, lease } = turn;
         workers::at(workers::Step::IndexerRead, &self.config.name).await?;
         self.check_chain(at, node).await?;
         let cursor = self.cursor(node).await?;
@@ -193,7 +198,7 @@ impl<R: ChainReader> Indexer<R> {
         self.newest = self.newest.max(head.timestamp);
         self.look_up_accounts(&head).await?;
         if head.number <= cursor.head_number {
-            return self.compare_head(node, at, lease, &cursor, &head).await;
+            return self.compare_head(turn, &cursor, &head).await;
         }
         self.still = 0;
         let finalized = self.agreed_on(at, finalized).await;
@@ -201,11 +206,11 @@ impl<R: ChainReader> Indexer<R> {
         let range_end =
             finalized.as_ref().map_or(BlockNumber::FIRST, |block| block.number.saturating_sub(keep_off));
         if range_end > cursor.head_number + RANGE_FROM && self.range_failures < RANGE_TRIES {
-            return self.read_ranges(at, node, lease, cursor, &head, range_end).await;
+            return self.read_ranges(turn, cursor, &head, range_end).await;
         }
         self.range_failures = 0;
         self.backfill = None;
-        Box::pin(self.read_next(node, at, lease, &cursor, head, finalized)).await
+        Box::pin(self.read_next(turn, &cursor, head, finalized)).await
     }
 
     /// Adds the accounts that are in service to those of the deployment's record, which may be older than they are:
@@ -233,16 +238,13 @@ impl<R: ChainReader> Indexer<R> {
 
     /// The indexer's position; at first, just before the contracts.
     async fn cursor(&self, node: &R) -> Result<Cursor, IndexError> {
-        let chain_id = self.config.chain_id;
-        let mut conn = self.pool.acquire().await?;
-        if let Some(cursor) = store::find_cursor(&mut conn, chain_id).await? {
+        if let Some(cursor) = self.stored_cursor().await? {
             return Ok(cursor);
         }
-        drop(conn);
         let number = self.config.deployment.deployed_block.saturating_sub(1);
         let block = node.block(BlockId::number(number.0)).await?.ok_or(RpcError::NullResp)?;
         let start = Cursor {
-            chain_id,
+            chain_id: self.config.chain_id,
             head_number: number,
             head_hash: block.hash,
             final_number: number,
@@ -253,8 +255,16 @@ impl<R: ChainReader> Indexer<R> {
         let mut tx = self.pool.begin().await?;
         store::insert_cursor(&mut tx, &start, &block_row(&block, "start")).await?;
         tx.commit().await?;
-        let mut conn = self.pool.acquire().await?;
-        Ok(store::find_cursor(&mut conn, chain_id).await?.unwrap_or(start))
+        Ok(self.stored_cursor().await?.unwrap_or(start))
+    }
+
+    async fn stored_cursor(&self) -> Result<Option<Cursor>, IndexError> {
+        Ok(store::find_cursor(&mut *self.pool.acquire().await?, self.config.chain_id).await?)
+    }
+
+    /// The hash of a canonical block, if it is stored.
+    async fn known_hash(&self, number: BlockNumber) -> Result<Option<B256>, IndexError> {
+        Ok(store::find_known_hash(&mut *self.pool.acquire().await?, self.config.chain_id, number).await?)
     }
 
     /// The endpoint's finalized block; on a chain without that tag, a block at a depth that counts as final. For an
@@ -309,16 +319,14 @@ impl<R: ChainReader> Indexer<R> {
         None
     }
 
-    /// The blocks after the cursor.
     async fn read_next(
         &mut self,
-        node: &R,
-        at: usize,
-        lease: &Lease,
+        turn: &Turn<'_, R>,
         cursor: &Cursor,
         head: BlockHead,
         finalized: Option<BlockHead>,
     ) -> Result<Step, IndexError> {
+        let &Turn { node, lease, .. } = turn;
         let number = cursor.head_number + 1;
         let head_number = head.number;
         let run = self.read_run(node, cursor, head_number).await.unwrap_or_else(|error| {
@@ -337,11 +345,11 @@ impl<R: ChainReader> Indexer<R> {
             return Err(IndexError::Behind { number });
         }
         if block.parent != cursor.head_hash {
-            return self.unwind(node, at, lease, cursor, head_number).await;
+            return self.unwind(turn, cursor, head_number).await;
         }
         let proof = match self.prove(node, cursor, &block).await {
             Ok(proof) => proof,
-            Err(error) => return self.repair(node, lease, cursor, error).await,
+            Err(error) => return self.repair(turn, cursor, error).await,
         };
         let rows = [block_row(&block, proof.by)];
         let final_number = self.final_for(cursor, std::slice::from_ref(&block), finalized.as_ref()).await?;
@@ -352,7 +360,6 @@ impl<R: ChainReader> Indexer<R> {
         Ok(Step::Advanced)
     }
 
-    /// Linked and proven blocks, in one transaction.
     async fn write_run(
         &self,
         lease: &Lease,
@@ -388,10 +395,7 @@ impl<R: ChainReader> Indexer<R> {
         }
         let ours = match blocks.iter().find(|block| block.number == finalized.number) {
             Some(block) => Some(block.hash),
-            None => {
-                let mut conn = self.pool.acquire().await?;
-                store::find_known_hash(&mut conn, self.config.chain_id, finalized.number).await?
-            }
+            None => self.known_hash(finalized.number).await?,
         };
         Ok(if ours == Some(finalized.hash) { final_number } else { cursor.final_number })
     }

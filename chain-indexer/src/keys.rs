@@ -21,7 +21,6 @@ pub enum KeySource {
     Keystore { path: PathBuf, password_env: String },
 }
 
-/// Why a key cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("a key's place is env:NAME, file:PATH or keystore:PATH#PASSWORD_ENV")]

@@ -29,13 +29,11 @@ const HEAD_WITHIN: Duration = Duration::from_secs(1);
 /// The tolerated difference of the chain's clock.
 const CLOCK_SKEW_SECS: u64 = 60;
 
-/// Reads a chain through all of its endpoints.
 #[derive(Clone)]
 pub struct ChainPrices {
     providers: Arc<[DynProvider]>,
 }
 
-/// A block, and the endpoint that reported it.
 struct At<'a> {
     provider: &'a DynProvider,
     block: BlockHead,

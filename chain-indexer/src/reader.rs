@@ -13,12 +13,10 @@ use alloy::transports::{TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Headers requested in one exchange.
 const BATCH: usize = 100;
 
 /// One endpoint of a chain. `None` is the endpoint's own answer that it has no such block.
 pub trait ChainReader: Send + Sync + 'static {
-    /// `eth_chainId`.
     fn chain_id(&self) -> impl Future<Output = Result<u64, TransportError>> + Send;
     /// One block by tag, number or hash.
     fn block(&self, id: BlockId) -> impl Future<Output = Result<Option<BlockHead>, TransportError>> + Send;
@@ -27,18 +25,15 @@ pub trait ChainReader: Send + Sync + 'static {
         &self,
         numbers: &[BlockNumber],
     ) -> impl Future<Output = Result<Vec<Option<BlockHead>>, TransportError>> + Send;
-    /// `eth_getLogs`.
     fn logs(&self, filter: &Filter) -> impl Future<Output = Result<Vec<Log>, TransportError>> + Send;
     /// The number of numbered events that a contract had emitted at the end of a block.
     fn seq(&self, contract: Address, at: B256) -> impl Future<Output = Result<u64, TransportError>> + Send;
-    /// `eth_getBlockReceipts`.
     fn receipts(
         &self,
         block: B256,
     ) -> impl Future<Output = Result<Option<Vec<TransactionReceipt>>, TransportError>> + Send;
 }
 
-/// An endpoint over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpReader(DynProvider);
 

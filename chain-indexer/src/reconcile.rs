@@ -40,7 +40,6 @@ use std::str::FromStr as _;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Subjects compared together.
 const PAGE: i64 = 256;
 /// The number of ended settlements of a page that the contracts are queried about as a sample.
 const SAMPLE: usize = 32;
@@ -48,13 +47,11 @@ const SAMPLE: usize = 32;
 const BLOCKS: i64 = 64;
 /// How long comparisons go on from a point before the whole history is read again.
 const FULL_EVERY: Duration = Duration::from_secs(24 * 3600);
-/// The number of runs kept for a chain.
 const RUNS: i64 = 200;
 /// The time limit of one token, wallet, order, contract or block, and of a run.
 const ITEM_WITHIN: Duration = Duration::from_secs(3);
 const RUN_WITHIN: Duration = Duration::from_secs(3_600);
 
-/// Why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
     #[error("chain call failed: {}", rpc::told(.0))]
@@ -95,7 +92,6 @@ impl Default for Options {
     }
 }
 
-/// The result of a comparison.
 #[derive(Debug, Clone)]
 pub struct Report {
     pub run_id: i64,
@@ -238,10 +234,41 @@ struct Compared {
 }
 
 impl Compared {
-    async fn keep(mut self, pool: &PgPool) -> Result<Report, ReconcileError> {
-        let Self { report, run, balances, point } = &mut self;
-        report.run_id = keep(pool, run, balances, point.as_ref(), &report.unread).await?;
-        Ok(self.report)
+    async fn keep(self, pool: &PgPool) -> Result<Report, ReconcileError> {
+        let Self { mut report, run, balances, point } = self;
+        let unread = &report.unread;
+        let mut tx = pool.begin().await?;
+        let chain_id = run.at.as_ref().map(|at| at.chain_id);
+        let last = if unread.is_empty() { None } else { store::find_last_run(&mut tx, chain_id).await? };
+        let id = store::insert_run(&mut tx, &run).await?;
+        if let Some(last) = last {
+            let before = store::list_breaks(&mut tx, last.id).await?;
+            let about = |one: &KeptBreak| {
+                let named = [&one.reference, &one.entity, &one.account, &one.asset];
+                let is_in = |what: &str| named.into_iter().flatten().any(|name| what.contains(name.as_str()));
+                let is_about = |what: &str| {
+                    is_in(what) || what.rsplit(' ').next().is_some_and(|key| one.detail.contains(key))
+                };
+                unread.iter().any(|(what, _)| is_about(what))
+            };
+            let ordinals: Vec<i64> = before.iter().filter(|one| about(one)).map(|one| one.ordinal).collect();
+            store::keep_breaks(&mut tx, last.id, id, &ordinals).await?;
+        }
+        match (&point, &run.at) {
+            // What was not read is read from the same point again.
+            _ if !unread.is_empty() => {}
+            (Some(point), _) => store::set_point(&mut tx, point).await?,
+            // What does not agree is read again as a whole until it does.
+            (None, Some(at)) => store::forget_above(&mut tx, at.chain_id, -1).await?,
+            (None, None) => {}
+        }
+        if let Some(at) = &run.at {
+            replace_balances(&mut tx, (at.chain_id, at.number, &at.hash), &balances).await?;
+        }
+        store::delete_old_runs(&mut tx, run.at.as_ref().map(|at| at.chain_id), RUNS).await?;
+        tx.commit().await?;
+        report.run_id = id;
+        Ok(report)
     }
 }
 
@@ -363,8 +390,7 @@ impl<'a> Comparison<'a> {
 
     async fn counts(&mut self) -> Result<(), ReconcileError> {
         let Some(at) = self.at.clone() else { return Ok(()) };
-        let contracts = at.numbered();
-        let contracts: Vec<Vec<u8>> = contracts.iter().map(|contract| contract.to_vec()).collect();
+        let contracts: Vec<Vec<u8>> = at.deployment.numbered().iter().map(|one| one.to_vec()).collect();
         let counts = store::count_events(self.conn, &self.scope, &contracts).await?;
         let mut agrees = true;
         for count in &counts {
@@ -403,7 +429,7 @@ impl<'a> Comparison<'a> {
         for (token, open) in owed {
             let read = async {
                 let open = open.ok_or(ReconcileError::Sum)?;
-                Ok(rules::judge_balance(&token, at.balance(&token, at.escrow()).await?, open))
+                Ok(rules::judge_balance(&token, at.balance(&token, at.deployment.escrow).await?, open))
             };
             let found = self.apart(&format!("token {token}"), read).await?;
             self.breaks.extend(found.flatten());
@@ -605,44 +631,4 @@ async fn reported(
     let reported = facts.iter().filter_map(|(of, fact)| Some((id(of), orders::reported(fact.as_ref()?)?)));
     let unreadable = facts.iter().filter(|(_, fact)| fact.is_none()).map(|(of, _)| id(of));
     Ok((reported.collect(), unreadable.collect()))
-}
-
-async fn keep(
-    pool: &PgPool,
-    run: &NewRun,
-    balances: &[NewWalletBalance],
-    point: Option<&NewPoint>,
-    unread: &[(String, String)],
-) -> Result<i64, ReconcileError> {
-    let mut tx = pool.begin().await?;
-    let chain_id = run.at.as_ref().map(|at| at.chain_id);
-    let last = if unread.is_empty() { None } else { store::find_last_run(&mut tx, chain_id).await? };
-    let id = store::insert_run(&mut tx, run).await?;
-    if let Some(last) = last {
-        let before = store::list_breaks(&mut tx, last.id).await?;
-        let about = |one: &KeptBreak| {
-            let named = [&one.reference, &one.entity, &one.account, &one.asset];
-            let is_in = |what: &str| named.into_iter().flatten().any(|name| what.contains(name.as_str()));
-            let is_about = |what: &str| {
-                is_in(what) || what.rsplit(' ').next().is_some_and(|key| one.detail.contains(key))
-            };
-            unread.iter().any(|(what, _)| is_about(what))
-        };
-        let ordinals: Vec<i64> = before.iter().filter(|one| about(one)).map(|one| one.ordinal).collect();
-        store::keep_breaks(&mut tx, last.id, id, &ordinals).await?;
-    }
-    match (point, &run.at) {
-        // What was not read is read from the same point again.
-        _ if !unread.is_empty() => {}
-        (Some(point), _) => store::set_point(&mut tx, point).await?,
-        // What does not agree is read again as a whole until it does.
-        (None, Some(at)) => store::forget_above(&mut tx, at.chain_id, -1).await?,
-        (None, None) => {}
-    }
-    if let Some(at) = &run.at {
-        replace_balances(&mut tx, (at.chain_id, at.number, &at.hash), balances).await?;
-    }
-    store::delete_old_runs(&mut tx, run.at.as_ref().map(|at| at.chain_id), RUNS).await?;
-    tx.commit().await?;
-    Ok(id)
 }

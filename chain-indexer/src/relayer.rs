@@ -56,7 +56,7 @@ use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use apart::{PART_REST_MAX, Part};
 use dvp_core::secrets::Vault;
 use dvp_domain::chain::BlockNumber;
-use dvp_store::chain::{self as store, AttemptRow};
+use dvp_store::chain::{self as store, AttemptRow, Cursor};
 use dvp_store::database::lease::{Lease, LeaseGuard};
 use dvp_store::database::notify::Notifications;
 use dvp_store::workers::{ItemError, Items, Worker, guarded, supervise_until};
@@ -170,6 +170,14 @@ async fn hold_account(pool: &PgPool, relayer: &mut Relayer, shutdown: &Cancellat
 struct Endpoint {
     provider: DynProvider,
     chain_checked: bool,
+}
+
+/// What a turn works with: the newest block, and the gas price.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    lease: &'a Lease,
+    head: &'a BlockHead,
+    market: Market,
 }
 
 /// One account of one chain.
@@ -387,19 +395,23 @@ impl Relayer {
         gauge!("dvp_relayer_base_fee_wei", "chain" => chain()).set(wei(market.base_fee));
         gauge!("dvp_relayer_tip_wei", "chain" => chain()).set(wei(market.tip));
         self.with_part(step("fees"), self.note_fees(market, head.hash)).await?;
-        self.with_part(items("gap"), self.fill_gap(lease, head, market)).await?;
+        let turn = Turn { lease, head, market };
+        self.with_part(items("gap"), self.fill_gap(turn)).await?;
         // A transaction that takes long holds up no command.
         let (sent, signed, drained) = tokio::join!(
-            self.with_part(items("transactions"), self.send_open(lease, head, market)),
-            self.with_part(items("commands"), self.sign_and_send(lease, head, market)),
+            self.with_part(items("transactions"), self.send_open(turn)),
+            self.with_part(items("commands"), self.take_ready(turn, true)),
             self.with_part(items("retired accounts"), self.drain_retired()),
         );
         sent.and(signed).and(drained).map(drop)
     }
 
+    async fn cursor(&self) -> Result<Option<Cursor>, RelayError> {
+        Ok(store::find_cursor(&mut *self.pool.acquire().await?, self.config.chain_id).await?)
+    }
+
     async fn finalize(&self) -> Result<(), RelayError> {
-        let mut conn = self.pool.acquire().await?;
-        store::finalize_slots(&mut conn, self.config.chain_id).await?;
+        store::finalize_slots(&mut *self.pool.acquire().await?, self.config.chain_id).await?;
         Ok(())
     }
 
@@ -414,8 +426,7 @@ impl Relayer {
     }
 
     async fn release_deposited(&self) -> Result<(), RelayError> {
-        let mut conn = self.pool.acquire().await?;
-        store::release_deposited(&mut conn, self.config.chain_id).await?;
+        store::release_deposited(&mut *self.pool.acquire().await?, self.config.chain_id).await?;
         Ok(())
     }
 

@@ -39,7 +39,6 @@ fn reqwest_client() -> Result<alloy::transports::http::reqwest::Client, Transpor
         .map_err(TransportErrorKind::non_retryable)
 }
 
-/// The fields of a block that are used here.
 #[derive(Debug, Clone)]
 pub struct BlockHead {
     pub number: BlockNumber,
@@ -48,7 +47,6 @@ pub struct BlockHead {
     /// Unix seconds.
     pub timestamp: u64,
     pub base_fee: u64,
-    /// The gas limit of a block.
     pub gas_limit: u64,
     /// Present when the header hashes to its own hash: only then is it evidence.
     pub proven: Option<Commitments>,
@@ -84,7 +82,6 @@ pub async fn block(provider: &DynProvider, id: BlockId) -> Result<Option<BlockHe
     Ok(provider.get_block(id).await?.map(BlockHead::from))
 }
 
-/// The newest block.
 pub async fn head(provider: &DynProvider) -> Result<BlockHead, TransportError> {
     block(provider, BlockId::latest()).await?.ok_or(RpcError::NullResp)
 }
@@ -101,6 +98,15 @@ pub async fn view<C: SolCall>(
     C::abi_decode_returns(&answer).map_err(TransportErrorKind::custom)
 }
 
+/// Calls a view at the newest block.
+pub async fn view_now<C: SolCall>(
+    provider: &DynProvider,
+    to: Address,
+    call: &C,
+) -> Result<C::Return, TransportError> {
+    view(provider, to, call, BlockId::latest()).await
+}
+
 /// Adds the call of a view at a block to a batch that is not sent yet.
 pub(crate) fn batched_view<C: SolCall>(
     batch: &mut BatchRequest<'_>,
@@ -112,18 +118,18 @@ pub(crate) fn batched_view<C: SolCall>(
     batch.add_call("eth_call", &(request, at))
 }
 
-/// The answer to a call of a batch that was sent.
 pub(crate) async fn batched_answer<C: SolCall>(waiter: Waiter<Bytes>) -> Result<C::Return, TransportError> {
     C::abi_decode_returns(&waiter.await?).map_err(TransportErrorKind::custom)
 }
 
-/// The result of a transaction at a block.
 #[derive(Debug, Clone)]
 pub enum Simulated {
-    /// What the call returns.
     Succeeds(Bytes),
     /// The revert data, empty when the contract gave none.
-    Reverts { data: Bytes, message: String },
+    Reverts {
+        data: Bytes,
+        message: String,
+    },
 }
 
 /// `eth_call` of a transaction with at most this much gas.

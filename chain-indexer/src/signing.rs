@@ -43,7 +43,6 @@ pub struct Fees {
     pub priority_fee: u128,
 }
 
-/// The smallest tip offered.
 const MIN_PRIORITY_FEE: u128 = 1_000_000_000;
 
 impl Fees {

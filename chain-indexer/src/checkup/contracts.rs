@@ -1,6 +1,5 @@
 //! The contracts: their code, how they are connected, and who may do what.
 
-use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, Bytes};
 use alloy::providers::{DynProvider, Provider};
 
@@ -12,9 +11,7 @@ use crate::contracts::{
     settler::IntentSettler,
 };
 use crate::deploy::Deployment;
-use crate::rpc;
-
-const NOW: BlockId = BlockId::latest();
+use crate::rpc::view_now;
 
 pub(super) async fn check(provider: &DynProvider, config: &ChainConfig, expected: &Expected) -> Vec<Finding> {
     let deployment = &config.deployment;
@@ -31,7 +28,6 @@ pub(super) async fn check(provider: &DynProvider, config: &ChainConfig, expected
     findings
 }
 
-/// Whether the code at each address is of this build.
 async fn code(provider: &DynProvider, deployment: &Deployment, accept_other: bool) -> Finding {
     let mut contracts: Vec<(&str, Address, &Bytes)> = vec![
         ("Permit", deployment.permit, &Permit::BYTECODE),
@@ -66,29 +62,25 @@ async fn wiring(provider: &DynProvider, deployment: &Deployment) -> Finding {
     let (escrow, settler, payouts) = (deployment.escrow, deployment.settler, deployment.payouts);
     let found = async {
         let mut named = vec![
-            (
-                "the escrow's settler",
-                rpc::view(provider, escrow, &Escrow::settlerCall {}, NOW).await?,
-                settler,
-            ),
+            ("the escrow's settler", view_now(provider, escrow, &Escrow::settlerCall {}).await?, settler),
             (
                 "the escrow's permit contract",
-                rpc::view(provider, escrow, &Escrow::permitCall {}, NOW).await?,
+                view_now(provider, escrow, &Escrow::permitCall {}).await?,
                 deployment.permit,
             ),
             (
                 "the settler's escrow",
-                rpc::view(provider, settler, &IntentSettler::escrowCall {}, NOW).await?,
+                view_now(provider, settler, &IntentSettler::escrowCall {}).await?,
                 escrow,
             ),
             (
                 "the settler's payouts contract",
-                rpc::view(provider, settler, &IntentSettler::payoutsCall {}, NOW).await?,
+                view_now(provider, settler, &IntentSettler::payoutsCall {}).await?,
                 payouts,
             ),
             (
                 "the payouts contract's settler",
-                rpc::view(provider, payouts, &Payouts::settlerCall {}, NOW).await?,
+                view_now(provider, payouts, &Payouts::settlerCall {}).await?,
                 settler,
             ),
         ];
@@ -109,16 +101,16 @@ async fn coin_wiring(
     let Some(coin) = deployment.coin else { return Ok(Vec::new()) };
     let (escrow, payouts) = (deployment.escrow, deployment.payouts);
     Ok(vec![
-        ("the escrow's gate", rpc::view(provider, escrow, &Escrow::gateCall {}, NOW).await?, coin.gate),
-        ("the gate's escrow", rpc::view(provider, coin.gate, &CoinGate::escrowCall {}, NOW).await?, escrow),
+        ("the escrow's gate", view_now(provider, escrow, &Escrow::gateCall {}).await?, coin.gate),
+        ("the gate's escrow", view_now(provider, coin.gate, &CoinGate::escrowCall {}).await?, escrow),
         (
             "the gate's wrapped coin",
-            rpc::view(provider, coin.gate, &CoinGate::wrappedCall {}, NOW).await?,
+            view_now(provider, coin.gate, &CoinGate::wrappedCall {}).await?,
             coin.wrapped,
         ),
         (
             "the payouts contract's wrapped coin",
-            rpc::view(provider, payouts, &Payouts::wrappedCall {}, NOW).await?,
+            view_now(provider, payouts, &Payouts::wrappedCall {}).await?,
             coin.wrapped,
         ),
     ])
@@ -127,7 +119,7 @@ async fn coin_wiring(
 async fn pause(provider: &DynProvider, deployment: &Deployment) -> Finding {
     let contracts = [("IntentSettler", deployment.settler), ("Payouts", deployment.payouts)];
     let of = async |(name, address): (&str, Address)| {
-        if rpc::view(provider, address, &IntentSettler::pausedCall {}, NOW).await? {
+        if view_now(provider, address, &IntentSettler::pausedCall {}).await? {
             return Err(Defect::Lack(format!("{name} is paused")));
         }
         Ok(())
@@ -141,15 +133,15 @@ async fn roles(provider: &DynProvider, deployment: &Deployment, relayers: &[Addr
     let pairs = relayers.iter().flat_map(|account| contracts.map(|contract| (*account, contract)));
     let of = async |(account, (name, contract)): (Address, (&str, Address))| {
         let has = async |role: B256| {
-            rpc::view(provider, contract, &IntentSettler::hasRoleCall { role, account }, NOW).await
+            view_now(provider, contract, &IntentSettler::hasRoleCall { role, account }).await
         };
-        let relayer = rpc::view(provider, contract, &IntentSettler::RELAYER_ROLECall {}, NOW).await?;
+        let relayer = view_now(provider, contract, &IntentSettler::RELAYER_ROLECall {}).await?;
         if has(B256::ZERO).await? {
             let said = format!("the relayer's account {account} is the administrator of {name}");
             return Err(Defect::Contradiction(said));
         }
         if contract == deployment.settler {
-            let operator = rpc::view(provider, contract, &IntentSettler::OPERATOR_ROLECall {}, NOW).await?;
+            let operator = view_now(provider, contract, &IntentSettler::OPERATOR_ROLECall {}).await?;
             if has(operator).await? {
                 let said = format!("the relayer's account {account} is an operator of {name}");
                 return Err(Defect::Contradiction(said));
@@ -168,7 +160,7 @@ async fn roles(provider: &DynProvider, deployment: &Deployment, relayers: &[Addr
 async fn receivers(provider: &DynProvider, deployment: &Deployment, wallets: &[Address]) -> Finding {
     let of = async |receiver: Address| {
         let call = IntentSettler::allowedReceiversCall { receiver };
-        if rpc::view(provider, deployment.settler, &call, NOW).await? {
+        if view_now(provider, deployment.settler, &call).await? {
             return Ok(());
         }
         Err(Defect::Lack(format!("{receiver} is not on the settler's list of receivers")))

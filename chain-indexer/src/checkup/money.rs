@@ -1,15 +1,12 @@
 //! Tokens, and the funds and allowances behind payouts and gas.
 
-use alloy::eips::BlockId;
 use alloy::primitives::{Address, U256};
 use alloy::providers::{DynProvider, Provider};
 
 use super::{Defect, Expected, ExpectedToken, Finding, Payer, all};
 use crate::ChainConfig;
 use crate::contracts::{payouts::Payouts, token::TestToken};
-use crate::rpc;
-
-const NOW: BlockId = BlockId::latest();
+use crate::rpc::view_now;
 
 pub(super) async fn check(provider: &DynProvider, config: &ChainConfig, expected: &Expected) -> Vec<Finding> {
     let (tokens, payers, gas) = tokio::join!(
@@ -31,7 +28,7 @@ async fn tokens(provider: &DynProvider, tokens: &[ExpectedToken]) -> Finding {
         if provider.get_code_at(address).await?.is_empty() {
             return Err(Defect::Contradiction(format!("{symbol}: there is no contract at {address}")));
         }
-        let decimals = rpc::view(provider, address, &TestToken::decimalsCall {}, NOW).await?;
+        let decimals = view_now(provider, address, &TestToken::decimalsCall {}).await?;
         if decimals != token.decimals {
             let said = format!("{symbol} has {decimals} decimals, the configuration says {}", token.decimals);
             return Err(Defect::Contradiction(said));
@@ -47,16 +44,16 @@ async fn payers(provider: &DynProvider, config: &ChainConfig, payers: &[Payer]) 
     let contract = config.deployment.payouts;
     let of = async |payer: &Payer| {
         let (owner, token, symbol) = (payer.wallet, payer.token.address, &payer.token.symbol);
-        let cap = rpc::view(provider, contract, &Payouts::capsCall { payer: owner, token }, NOW).await?;
+        let cap = view_now(provider, contract, &Payouts::capsCall { payer: owner, token }).await?;
         if cap.perDay.is_zero() {
             return Err(Defect::Lack(format!("{owner} has no daily cap of {symbol}")));
         }
         let allowance = TestToken::allowanceCall { owner, spender: contract };
-        if rpc::view(provider, token, &allowance, NOW).await?.is_zero() {
+        if view_now(provider, token, &allowance).await?.is_zero() {
             return Err(Defect::Lack(format!("{owner} allows the payouts contract no {symbol}")));
         }
         let balance = TestToken::balanceOfCall { account: owner };
-        if rpc::view(provider, token, &balance, NOW).await?.is_zero() {
+        if view_now(provider, token, &balance).await?.is_zero() {
             return Err(Defect::Lack(format!("{owner} has no {symbol}")));
         }
         Ok(())

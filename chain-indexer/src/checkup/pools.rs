@@ -8,9 +8,8 @@ use dvp_core::liquidity::PoolKind;
 
 use super::{Defect, Expected, ExpectedPool, Finding, all};
 use crate::contracts::uniswap::{UniswapV2Pair, UniswapV3Pool};
-use crate::rpc;
+use crate::rpc::{self, view_now};
 
-const NOW: BlockId = BlockId::latest();
 /// The blocks whose interval is measured.
 const MEASURED_BLOCKS: u64 = 100;
 
@@ -27,8 +26,8 @@ async fn checked(provider: &DynProvider, pool: &ExpectedPool) -> Result<(), Defe
     if provider.get_code_at(address).await?.is_empty() {
         return Err(Defect::Contradiction(format!("there is no contract at {address}")));
     }
-    let token0 = rpc::view(provider, address, &UniswapV2Pair::token0Call {}, NOW).await?;
-    let token1 = rpc::view(provider, address, &UniswapV2Pair::token1Call {}, NOW).await?;
+    let token0 = view_now(provider, address, &UniswapV2Pair::token0Call {}).await?;
+    let token1 = view_now(provider, address, &UniswapV2Pair::token1Call {}).await?;
     let is_pair = |(base, quote): &(Address, Address)| {
         (*base, *quote) == (token0, token1) || (*base, *quote) == (token1, token0)
     };
@@ -38,7 +37,7 @@ async fn checked(provider: &DynProvider, pool: &ExpectedPool) -> Result<(), Defe
     }
     match pool.kind {
         PoolKind::UniswapV2 { .. } => {
-            let reserves = rpc::view(provider, address, &UniswapV2Pair::getReservesCall {}, NOW).await?;
+            let reserves = view_now(provider, address, &UniswapV2Pair::getReservesCall {}).await?;
             if reserves.reserve0.is_zero() || reserves.reserve1.is_zero() {
                 return Err(Defect::Lack("it has no reserves".to_owned()));
             }
@@ -51,13 +50,13 @@ async fn checked(provider: &DynProvider, pool: &ExpectedPool) -> Result<(), Defe
 /// A v3 pool keeps as many observations as its cardinality, and may write one in each block.
 async fn observations(provider: &DynProvider, pool: &ExpectedPool) -> Result<(), Defect> {
     let (address, window) = (pool.address, pool.window_secs);
-    let slot = rpc::view(provider, address, &UniswapV3Pool::slot0Call {}, NOW).await?;
+    let slot = view_now(provider, address, &UniswapV3Pool::slot0Call {}).await?;
     let kept = slot.observationCardinality;
     let lack = |said: String| {
         Defect::Lack(format!("{said}; anybody can raise it (increaseObservationCardinalityNext)"))
     };
     let observe = UniswapV3Pool::observeCall { secondsAgos: vec![window, 0] };
-    match rpc::view(provider, address, &observe, NOW).await {
+    match view_now(provider, address, &observe).await {
         Ok(_) => {}
         Err(RpcError::ErrorResp(_)) => {
             let said = format!("its {kept} observations do not reach back {window} s");

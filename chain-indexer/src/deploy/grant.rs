@@ -4,8 +4,7 @@ use super::batch::DeployBatch;
 use super::{DeployError, DeployPlan, Deployment, WRAPPED_COIN};
 use crate::contracts::payouts::Payouts;
 use crate::contracts::settler::IntentSettler;
-use crate::rpc;
-use alloy::eips::BlockId;
+use crate::rpc::view_now;
 use alloy::primitives::{Address, B256};
 use alloy::providers::DynProvider;
 use alloy::signers::local::PrivateKeySigner;
@@ -18,10 +17,9 @@ pub(super) async fn grant(
     deployment: &mut Deployment,
 ) -> Result<(), DeployError> {
     let mut batch = DeployBatch::start(provider, admin).await?;
-    let at = BlockId::latest();
     let (settler, payouts) = (deployment.settler, deployment.payouts);
 
-    let relayer = rpc::view(provider, settler, &IntentSettler::RELAYER_ROLECall {}, at).await?;
+    let relayer = view_now(provider, settler, &IntentSettler::RELAYER_ROLECall {}).await?;
     for account in plan.relayers.iter().copied() {
         for contract in [settler, payouts] {
             give(provider, &mut batch, contract, ("RELAYER_ROLE", relayer), account).await?;
@@ -30,11 +28,11 @@ pub(super) async fn grant(
             deployment.relayers.push(account);
         }
     }
-    let operator = rpc::view(provider, settler, &IntentSettler::OPERATOR_ROLECall {}, at).await?;
+    let operator = view_now(provider, settler, &IntentSettler::OPERATOR_ROLECall {}).await?;
     for account in plan.operators.iter().copied() {
         give(provider, &mut batch, settler, ("OPERATOR_ROLE", operator), account).await?;
     }
-    let pauser = rpc::view(provider, settler, &IntentSettler::PAUSER_ROLECall {}, at).await?;
+    let pauser = view_now(provider, settler, &IntentSettler::PAUSER_ROLECall {}).await?;
     for account in plan.pausers.iter().copied() {
         for contract in [settler, payouts] {
             give(provider, &mut batch, contract, ("PAUSER_ROLE", pauser), account).await?;
@@ -42,7 +40,7 @@ pub(super) async fn grant(
     }
     for receiver in plan.solvers.iter().copied() {
         let allowed = IntentSettler::allowedReceiversCall { receiver };
-        if !rpc::view(provider, settler, &allowed, at).await? {
+        if !view_now(provider, settler, &allowed).await? {
             let call = IntentSettler::setReceiverCall { receiver, allowed: true };
             batch.call("allow a receiver", settler, call.abi_encode()).await?;
         }
@@ -61,7 +59,7 @@ async fn give(
     account: Address,
 ) -> Result<(), DeployError> {
     let has = IntentSettler::hasRoleCall { role, account };
-    if !rpc::view(provider, contract, &has, BlockId::latest()).await? {
+    if !view_now(provider, contract, &has).await? {
         let call = IntentSettler::grantRoleCall { role, account };
         batch.call(&format!("grant {name} to {account}"), contract, call.abi_encode()).await?;
     }
@@ -83,7 +81,7 @@ async fn set_caps(
         };
         let (payer, per_day) = (cap.payer, cap.per_day);
         let call = Payouts::capsCall { payer, token };
-        if rpc::view(provider, deployment.payouts, &call, BlockId::latest()).await?.perDay != per_day {
+        if view_now(provider, deployment.payouts, &call).await?.perDay != per_day {
             let call = Payouts::setCapCall { payer, token, perDay: per_day };
             batch.call("set a cap", deployment.payouts, call.abi_encode()).await?;
         }

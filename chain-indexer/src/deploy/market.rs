@@ -12,14 +12,12 @@ use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolConstructor};
 use serde::{Deserialize, Serialize};
 
-/// The addresses of pool and feed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarketContracts {
     pub pool: Address,
     pub feed: Address,
 }
 
-/// The contracts to deploy.
 #[derive(Debug, Clone)]
 pub struct MarketPlan {
     /// Test tokens, with the pool's reserve of each.

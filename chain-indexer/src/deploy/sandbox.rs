@@ -3,8 +3,7 @@
 use super::batch::{DeployBatch, Sent};
 use super::{DeployError, Deployment};
 use crate::contracts::token::TestToken;
-use crate::rpc;
-use alloy::eips::BlockId;
+use crate::rpc::{self, view_now};
 use alloy::primitives::{Address, U256};
 use alloy::providers::Provider as _;
 use alloy::signers::local::PrivateKeySigner;
@@ -57,20 +56,19 @@ async fn fund(
     grants: &[TokenGrant],
 ) -> Result<Sent, DeployError> {
     let provider = rpc::connect(rpc_url)?;
-    let at = BlockId::latest();
     let mut mints = DeployBatch::start(&provider, admin).await?;
     let mut approvals = Vec::new();
     for wallet in wallets {
         let account = wallet.address();
         let mut approve = DeployBatch::start(&provider, wallet).await?;
         for grant in grants {
-            let held = rpc::view(&provider, grant.token, &TestToken::balanceOfCall { account }, at).await?;
+            let held = view_now(&provider, grant.token, &TestToken::balanceOfCall { account }).await?;
             if held < grant.amount {
                 let call = TestToken::mintCall { to: account, amount: grant.amount - held };
                 mints.call("mint", grant.token, call.abi_encode()).await?;
             }
             let allowance = TestToken::allowanceCall { owner: account, spender };
-            if rpc::view(&provider, grant.token, &allowance, at).await? < U256::MAX >> 1 {
+            if view_now(&provider, grant.token, &allowance).await? < U256::MAX >> 1 {
                 let call = TestToken::approveCall { spender, value: U256::MAX };
                 approve.call("approve", grant.token, call.abi_encode()).await?;
             }

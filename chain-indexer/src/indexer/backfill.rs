@@ -5,7 +5,6 @@ use crate::config::ChainConfig;
 use crate::lease_guard::{self, Backoff};
 use dvp_domain::chain::BlockNumber;
 use dvp_store::PgPool;
-use dvp_store::chain as store;
 use dvp_store::database::lease::LeaseGuard;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -13,14 +12,11 @@ use tokio_util::sync::CancellationToken;
 /// The number of consecutive failures that are reported.
 const TRIES: u32 = 20;
 
-/// The progress of a backfill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// The block it began after.
     pub from: BlockNumber,
-    /// The last block read.
     pub at: BlockNumber,
-    /// The endpoint's head.
     pub to: BlockNumber,
     /// Events written since it began.
     pub events: u64,
@@ -44,7 +40,6 @@ impl Progress {
     }
 }
 
-/// Why a backfill did not reach the head.
 #[derive(Debug, thiserror::Error)]
 pub enum BackfillError {
     /// A running service reads this chain; its own status has the progress.
@@ -117,9 +112,7 @@ async fn to_the_head(
 
 impl Indexer {
     async fn read_up_to(&self) -> Result<Option<BlockNumber>, IndexError> {
-        let mut conn = self.pool.acquire().await?;
-        let cursor = store::find_cursor(&mut conn, self.config.chain_id).await?;
-        Ok(cursor.map(|cursor| cursor.head_number))
+        Ok(self.stored_cursor().await?.map(|cursor| cursor.head_number))
     }
 }
 

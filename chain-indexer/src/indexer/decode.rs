@@ -53,7 +53,6 @@ pub enum DecodeError {
     CreatedWithoutLock { entity: B256, tx_hash: B256 },
 }
 
-/// The kinds of events.
 enum Event {
     Locked {
         timelock: u64,
@@ -71,7 +70,6 @@ enum Event {
         submitter: Address,
     },
     Paid(Box<Payouts::Paid>),
-    /// A deposit of the coin has changed.
     Deposit {
         name: &'static str,
         left: Deposit,

@@ -21,7 +21,9 @@ use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Filter;
 use dvp_domain::asset::COIN;
 use dvp_domain::chain::BlockNumber;
-use dvp_store::chain::{self as store, Gate, GatedKind, Heights, KeptEvent, NewFill, PassableFill};
+use dvp_store::chain::{
+    self as store, Gate, GatedKind, Heights, KeptEvent, NewFill, PassableFill, WaitingFills,
+};
 use dvp_store::database::lease::Lease;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -30,9 +32,7 @@ use metrics::{counter, gauge};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Fills checked together.
 const PAGE: i64 = 512;
-/// Blocks compared at the same time.
 const TOGETHER: usize = 8;
 /// No further block is compared after this part of a step. The rest is for the next step.
 const BUDGET: Duration = Duration::from_secs(1);
@@ -44,17 +44,14 @@ const GRACE: Duration = Duration::from_millis(200);
 /// After endpoints disagreed, or did not answer, they are queried again after this many steps or this time.
 const ASK_AGAIN_STEPS: u32 = 16;
 const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// The number of blocks remembered.
 const REMEMBERED: usize = 4_096;
 
-/// The state of the waiting fills.
 #[derive(Debug, Default)]
 pub(super) struct GateKeeper {
     /// Whether this process has set their gates: the steps may have changed with the configuration.
     reset: bool,
     /// Blocks of which enough endpoints have the same events.
     agreed: HashSet<B256>,
-    /// Blocks about which an alarm was raised.
     disputed: HashSet<B256>,
     /// Blocks that too few endpoints confirmed, and when: one that is never confirmed must not hold up the others.
     doubted: HashMap<B256, Instant>,
@@ -62,7 +59,6 @@ pub(super) struct GateKeeper {
     refused: Option<(Instant, u32)>,
 }
 
-/// An endpoint's answer about a block's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockComparison {
     Same,
@@ -93,7 +89,6 @@ impl GateKeeper {
         false
     }
 
-    /// When a block of the fill was doubted last.
     fn doubted_at(&self, fill: &PassableFill) -> Option<Instant> {
         fill.blocks.iter().filter_map(|(_, hash)| self.doubted.get(hash)).max().copied()
     }
@@ -115,15 +110,11 @@ impl GateKeeper {
 }
 
 impl<R: ChainReader> Indexer<R> {
-    /// Publishes the fills that have passed.
     pub(super) async fn keep_gate(&mut self, at: usize, lease: &Lease) -> Result<(), IndexError> {
         if self.gate.is_too_soon() {
             return Ok(());
         }
-        let chain_id = self.config.chain_id;
-        let mut conn = self.pool.acquire().await?;
-        let waiting = store::count_waiting_fills(&mut conn, chain_id).await?;
-        drop(conn);
+        let waiting = self.count_waiting().await?;
         self.show(waiting.all);
         if waiting.all == 0 {
             return Ok(());
@@ -131,10 +122,7 @@ impl<R: ChainReader> Indexer<R> {
         if waiting.new > 0 || !self.gate.reset {
             self.set_gates(lease).await?;
         }
-        let mut conn = self.pool.acquire().await?;
-        let cursor = store::find_cursor(&mut conn, chain_id).await?;
-        drop(conn);
-        let Some(cursor) = cursor else { return Ok(()) };
+        let Some(cursor) = self.stored_cursor().await? else { return Ok(()) };
         let safe = self.safe(at).await?;
         let heights = Heights { head: cursor.head_number, safe, finalized: cursor.final_number };
         let passed = self.let_pass(lease, heights).await?;
@@ -142,12 +130,15 @@ impl<R: ChainReader> Indexer<R> {
         Ok(())
     }
 
+    async fn count_waiting(&self) -> Result<WaitingFills, IndexError> {
+        Ok(store::count_waiting_fills(&mut *self.pool.acquire().await?, self.config.chain_id).await?)
+    }
+
     fn show(&self, waiting: u64) {
         let waiting = f64::from(u32::try_from(waiting).unwrap_or(u32::MAX));
         gauge!("dvp_chain_fills_waiting", "chain" => self.config.name.clone()).set(waiting);
     }
 
-    /// Sets the required finality of new fills.
     async fn set_gates(&mut self, lease: &Lease) -> Result<(), IndexError> {
         let chain_id = self.config.chain_id;
         loop {
@@ -194,17 +185,13 @@ impl<R: ChainReader> Indexer<R> {
 
     /// The endpoint's `safe` block, if a fill waits for it and it is an indexed one.
     async fn safe(&self, at: usize) -> Result<Option<BlockNumber>, IndexError> {
-        let mut conn = self.pool.acquire().await?;
-        let wanted = store::count_waiting_fills(&mut conn, self.config.chain_id).await?.safe > 0;
-        drop(conn);
-        if !wanted {
+        if self.count_waiting().await?.safe == 0 {
             return Ok(None);
         }
         let node = &self.endpoints.at(at).reader;
         let requested = tokio::time::timeout(PATIENCE, node.block(BlockId::safe())).await;
         let Ok(Ok(Some(safe))) = requested else { return Ok(None) };
-        let mut conn = self.pool.acquire().await?;
-        let ours = store::find_known_hash(&mut conn, self.config.chain_id, safe.number).await?;
+        let ours = self.known_hash(safe.number).await?;
         Ok((ours == Some(safe.hash)).then_some(safe.number))
     }
 
@@ -230,7 +217,6 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    /// Whether enough endpoints have the lock and the fill.
     fn is_agreed(&self, fill: &PassableFill) -> bool {
         self.endpoints.len() == 1 || fill.blocks.iter().all(|(_, hash)| self.gate.agreed.contains(hash))
     }

@@ -3,7 +3,6 @@
 //! Invariant: the returned ranges follow each other, number by number, and end where the contracts' counts end, as far
 //! as the node knows.
 
-use super::ranges::Fetched;
 use super::{IndexError, decode};
 use crate::pool::{EVENTS_WANTED, RangeLength};
 use alloy::primitives::Address;
@@ -16,9 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// The maximum number of concurrent requests for ranges.
 pub(super) const AT_ONCE: usize = 4;
-/// The maximum number of ranges in one step.
 const IN_A_STEP: usize = 64;
 /// A step requests no further range after this time: between steps the lease is renewed, the head queried, progress
 /// reported.
@@ -27,6 +24,14 @@ const LONGEST: Duration = Duration::from_secs(1);
 const IN_A_BATCH: usize = 8_000;
 /// The approximate maximum of events read and requested ahead of those being written.
 const AHEAD: u64 = 4 * EVENTS_WANTED;
+
+/// A node's answer for a range.
+pub(super) struct Fetched {
+    pub(super) blocks: Vec<BlockRow>,
+    pub(super) rows: Vec<LogRow>,
+    /// Every contract's own count at the last block; `None` when the node no longer has it.
+    pub(super) ends: Option<Vec<(Address, u64)>>,
+}
 
 /// Consecutive ranges.
 #[derive(Default)]
@@ -37,10 +42,8 @@ pub(super) struct RangeBatch {
     pub(super) lacks_an_end: bool,
 }
 
-/// Why the ranges ended early.
 pub(super) struct Failure {
     pub(super) error: IndexError,
-    /// The length of the range.
     pub(super) requested: u64,
 }
 
@@ -52,9 +55,7 @@ pub(super) struct Gathering<'a, F, R: Future> {
     next: BlockNumber,
     end: BlockNumber,
     under_way: FuturesOrdered<R>,
-    /// Their lengths.
     lengths: VecDeque<u64>,
-    /// Ranges read.
     read: usize,
     ready: VecDeque<Fetched>,
     /// The events of the ready ranges, and of the range read last.

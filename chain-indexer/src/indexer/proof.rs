@@ -4,8 +4,7 @@
 //! end at the contracts' counts at this very block; the root of the receipts is the header's. If none succeeds, the
 //! step fails and another endpoint is queried.
 
-use super::run::counts;
-use super::{IndexError, Indexer, Step, decode};
+use super::{IndexError, Indexer, Step, Turn, decode};
 use crate::reader::ChainReader;
 use crate::rpc::BlockHead;
 use alloy::consensus::proofs::calculate_receipt_root;
@@ -13,11 +12,10 @@ use alloy::primitives::{Address, B256, BloomInput, Log as PrimitiveLog};
 use alloy::rpc::types::{Filter, Log, TransactionReceipt};
 use alloy::transports::RpcError;
 use dvp_store::chain::{self as store, Cursor, LogRow};
-use dvp_store::database::lease::Lease;
+use futures_util::future::try_join_all;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-/// The events of a block and the proof of their completeness.
 pub(super) struct Proof {
     pub(super) rows: Vec<LogRow>,
     pub(super) by: &'static str,
@@ -147,8 +145,7 @@ impl<R: ChainReader> Indexer<R> {
     /// the missing events may be there: they are read again. Otherwise the error is returned.
     pub(super) async fn repair(
         &self,
-        node: &R,
-        lease: &Lease,
+        turn: &Turn<'_, R>,
         cursor: &Cursor,
         error: IndexError,
     ) -> Result<Step, IndexError> {
@@ -161,11 +158,9 @@ impl<R: ChainReader> Indexer<R> {
             return Err(error);
         }
         let chain_id = self.config.chain_id;
-        let mut conn = self.pool.acquire().await?;
-        let from = store::find_last_block(&mut conn, chain_id, contract).await?;
-        drop(conn);
+        let from = store::find_last_block(&mut *self.pool.acquire().await?, chain_id, contract).await?;
         let from = from.unwrap_or(self.config.deployment.deployed_block);
-        let Ok((blocks, mut rows)) = self.read_again(node, from, cursor.head_number).await else {
+        let Ok((blocks, mut rows)) = self.read_again(turn.node, from, cursor.head_number).await else {
             return Err(error);
         };
         let mut last = self.last_seqs(cursor).await?;
@@ -176,7 +171,7 @@ impl<R: ChainReader> Indexer<R> {
             return Err(error);
         }
         let mut tx = self.pool.begin().await?;
-        lease.guard(&mut tx).await?;
+        turn.lease.guard(&mut tx).await?;
         store::record_blocks(&mut tx, cursor, cursor, &blocks, &rows).await?;
         store::retract_refunds_of_cancels(&mut tx, chain_id).await?;
         let after = from.saturating_sub(1);
@@ -191,6 +186,16 @@ impl<R: ChainReader> Indexer<R> {
         );
         Ok(Step::Repaired)
     }
+}
+
+/// Each contract's own count at the end of a block.
+pub(super) async fn counts<R: ChainReader>(
+    node: &R,
+    contracts: &[Address],
+    block: &BlockHead,
+) -> Result<Vec<(Address, u64)>, IndexError> {
+    let answers = try_join_all(contracts.iter().map(|contract| node.seq(*contract, block.hash))).await?;
+    Ok(contracts.iter().copied().zip(answers).collect())
 }
 
 fn root(receipts: &[TransactionReceipt]) -> B256 {

@@ -4,9 +4,9 @@
 //! counts at its last block. A node without the state of that block cannot return the counts; then the last events may
 //! be missing, which the next ones reveal, and they are added ([`Indexer::repair`]).
 
-use super::gather::{AT_ONCE, Failure, Gathering};
+use super::gather::{AT_ONCE, Failure, Fetched, Gathering};
 use super::proof::is_refusal;
-use super::{IndexError, Indexer, Step, block_row, decode};
+use super::{IndexError, Indexer, Step, Turn, block_row, decode};
 use crate::deploy::Deployment;
 use crate::pool::RangeLength;
 use crate::reader::{ChainReader, Fault, classify};
@@ -16,47 +16,38 @@ use alloy::primitives::{Address, B256};
 use alloy::rpc::types::{Filter, Log};
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{Backfill, BlockRow, Cursor, LogRow};
-use dvp_store::database::lease::Lease;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::Arc;
-
-/// A node's answer for a range.
-pub(super) struct Fetched {
-    pub(super) blocks: Vec<BlockRow>,
-    pub(super) rows: Vec<LogRow>,
-    /// Every contract's own count at the last block; `None` when the node no longer has it.
-    pub(super) ends: Option<Vec<(Address, u64)>>,
-}
 
 impl<R: ChainReader> Indexer<R> {
     /// Reads ranges until `end`, or until it has read enough for one step.
     pub(super) async fn read_ranges(
         &mut self,
-        at: usize,
-        node: &Arc<R>,
-        lease: &Lease,
+        turn: &Turn<'_, R>,
         cursor: Cursor,
         head: &BlockHead,
         end: BlockNumber,
     ) -> Result<Step, IndexError> {
+        let &Turn { at, node, .. } = turn;
         let number = cursor.head_number;
         let ours = node.block(BlockId::number(number.0)).await?.ok_or(IndexError::Behind { number })?;
         if ours.hash != cursor.head_hash {
-            return self.unwind(node, at, lease, &cursor, head.number).await;
+            return self.unwind(turn, &cursor, head.number).await;
         }
         let mut length = self.endpoints.at(at).length;
         let mut backfill = self.backfill.take().unwrap_or(Backfill { from: number, to: end, events: 0 });
         backfill.to = end;
-        let reading = self.pipeline(node, lease, cursor, (head.number, end), &mut length, &mut backfill);
+        let mut advanced = false;
+        let reading =
+            self.pipeline(turn, cursor, (head.number, end), &mut length, &mut backfill, &mut advanced);
         let result = Box::pin(reading).await;
         self.backfill = Some(backfill);
         let endpoint = self.endpoints.at_mut(at);
         endpoint.length = length;
-        let Err(Stopped { error, requested, advanced }) = result else {
+        let Err(Failure { error, requested }) = result else {
             self.range_failures = 0;
             return Ok(Step::Advanced);
         };
@@ -76,32 +67,29 @@ impl<R: ChainReader> Indexer<R> {
     /// While some ranges are written the next ones are fetched.
     async fn pipeline(
         &self,
-        node: &Arc<R>,
-        lease: &Lease,
+        turn: &Turn<'_, R>,
         mut cursor: Cursor,
         (head_number, end): (BlockNumber, BlockNumber),
         length: &mut RangeLength,
         backfill: &mut Backfill,
-    ) -> Result<(), Stopped> {
-        let (mut advanced, requested) = (false, length.blocks());
-        let last = self.last_seqs(&cursor).await.map_err(|error| Stopped { error, requested, advanced })?;
+        advanced: &mut bool,
+    ) -> Result<(), Failure> {
+        let requested = length.blocks();
+        let last = self.last_seqs(&cursor).await.map_err(|error| Failure { error, requested })?;
         let deployment = &self.config.deployment;
-        let fetch = |from, to| fetch(node.as_ref(), deployment, from, to);
+        let fetch = |from, to| fetch(turn.node.as_ref(), deployment, from, to);
         let mut gathering = Gathering::new(fetch, length, (cursor.head_number, end), last);
         while let Some(batch) = gathering.take().await {
             if batch.lacks_an_end {
                 self.doubt_the_end();
             }
             let to = batch.blocks.last().map_or(cursor.head_number, |block| block.number);
-            let write = self.commit(lease, &cursor, &batch.blocks, &batch.rows, to, head_number);
-            cursor = gathering.during(write).await.map_err(|error| Stopped { error, requested, advanced })?;
-            advanced = true;
+            let write = self.commit(turn.lease, &cursor, &batch.blocks, &batch.rows, to, head_number);
+            cursor = gathering.during(write).await.map_err(|error| Failure { error, requested })?;
+            *advanced = true;
             backfill.events += u64::try_from(batch.rows.len()).unwrap_or(u64::MAX);
         }
-        match gathering.failure {
-            Some(Failure { error, requested }) => Err(Stopped { error, requested, advanced }),
-            None => Ok(()),
-        }
+        gathering.failure.map_or(Ok(()), Err)
     }
 
     /// Reads again the events of a range that was read without a check of its end.
@@ -155,14 +143,6 @@ pub async fn scan<R: ChainReader>(
         events += u64::try_from(fetched?.rows.len()).unwrap_or(u64::MAX);
     }
     Ok(events)
-}
-
-/// Why consecutive ranges stopped, and whether any was written.
-struct Stopped {
-    error: IndexError,
-    /// The number of blocks of the failed range.
-    requested: u64,
-    advanced: bool,
 }
 
 /// The events of blocks `from` to `to`, and their blocks.

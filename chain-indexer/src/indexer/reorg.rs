@@ -1,18 +1,16 @@
 //! Reorganizations: where the indexed chain and the node's diverge, and when that is too deep to be believed.
 
-use super::{IndexError, Indexer, SURE_AFTER, Step};
+use super::{IndexError, Indexer, SURE_AFTER, Step, Turn};
 use crate::reader::ChainReader;
 use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
 use alloy::primitives::B256;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, Cursor, HaltReason};
-use dvp_store::database::lease::Lease;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Indexed blocks compared in one query.
 const PAGE: i64 = 64;
 /// After this many steps with the same head the other endpoints' heads are queried.
 const COMPARE_EVERY: u32 = 4;
@@ -32,34 +30,27 @@ impl<R: ChainReader> Indexer<R> {
     /// there was a reorganization, or it lags on an abandoned branch.
     pub(super) async fn compare_head(
         &mut self,
-        node: &R,
-        at: usize,
-        lease: &Lease,
+        turn: &Turn<'_, R>,
         cursor: &Cursor,
         head: &BlockHead,
     ) -> Result<Step, IndexError> {
         let same_height = head.number == cursor.head_number;
-        let ours = if same_height {
-            Some(cursor.head_hash)
-        } else {
-            let mut conn = self.pool.acquire().await?;
-            store::find_known_hash(&mut conn, self.config.chain_id, head.number).await?
-        };
+        let ours = if same_height { Some(cursor.head_hash) } else { self.known_hash(head.number).await? };
         if ours == Some(head.hash) || ours.is_none() {
             if !same_height {
                 let (node, indexed) = (head.number, cursor.head_number);
                 tracing::debug!(chain = self.config.name, %node, %indexed, "the node is behind");
                 self.endpoints.rotate();
             } else if self.is_time_to_compare() {
-                self.find_higher(at, head.number).await;
+                self.find_higher(turn.at, head.number).await;
             }
             return Ok(Step::Idle);
         }
-        if !same_height && self.others_have(at, cursor.head_number, cursor.head_hash).await {
+        if !same_height && self.others_have(turn.at, cursor.head_number, cursor.head_hash).await {
             self.endpoints.rotate();
             return Err(IndexError::Behind { number: cursor.head_number });
         }
-        self.unwind(node, at, lease, cursor, head.number).await
+        self.unwind(turn, cursor, head.number).await
     }
 
     /// Whether the head was unchanged for so many steps that other endpoints are queried.
@@ -106,24 +97,22 @@ impl<R: ChainReader> Indexer<R> {
     /// Goes back to the newest indexed block that the node still has at its number.
     pub(super) async fn unwind(
         &mut self,
-        node: &R,
-        at: usize,
-        lease: &Lease,
+        turn: &Turn<'_, R>,
         cursor: &Cursor,
         node_head: BlockNumber,
     ) -> Result<Step, IndexError> {
-        let (number, hash) = match self.parting(node, cursor, node_head).await? {
+        let (number, hash) = match self.parting(turn.node, cursor, node_head).await? {
             Parting::At(number, _) if number == cursor.head_number => {
                 // It reported another one just before: two machines behind one endpoint.
                 return Err(IndexError::Behind { number: number + 1 });
             }
             Parting::At(number, hash) => (number, hash),
             Parting::Final { number, ours, theirs } => {
-                return Err(self.violated(at, lease, cursor, number, ours, theirs).await);
+                return Err(self.violated(turn, cursor, number, ours, theirs).await);
             }
         };
         let mut tx = self.pool.begin().await?;
-        lease.guard(&mut tx).await?;
+        turn.lease.guard(&mut tx).await?;
         let (blocks, logs) = store::unwind_to(&mut tx, cursor, number, hash).await?;
         tx.commit().await?;
         self.backfill = None;
@@ -171,8 +160,7 @@ impl<R: ChainReader> Indexer<R> {
     /// number alone halts nothing: one URL may be served by several machines, some of which lag.
     async fn violated(
         &mut self,
-        at: usize,
-        lease: &Lease,
+        turn: &Turn<'_, R>,
         cursor: &Cursor,
         number: BlockNumber,
         ours: B256,
@@ -180,7 +168,7 @@ impl<R: ChainReader> Indexer<R> {
     ) -> IndexError {
         let mut contradicted = false;
         let (endpoints, mut agree) = (self.endpoints.len(), 1);
-        for other in self.endpoints.others(at) {
+        for other in self.endpoints.others(turn.at) {
             match other.block(BlockId::number(number.0)).await {
                 Ok(Some(block)) if block.hash == ours => contradicted = true,
                 Ok(Some(block)) if block.hash == theirs => agree += 1,
@@ -201,7 +189,7 @@ impl<R: ChainReader> Indexer<R> {
             return IndexError::FinalityDoubted { number };
         }
         let detail = format!("block {number} was {ours} and final, now it is {theirs}");
-        self.halt(lease, cursor, HaltReason::FinalBlockChanged, detail).await
+        self.halt(turn.lease, cursor, HaltReason::FinalBlockChanged, detail).await
     }
 
     /// Records that the completeness of the last events is no longer proven.

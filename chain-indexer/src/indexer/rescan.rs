@@ -18,7 +18,8 @@ pub use self::compare::{Difference, DifferenceKind};
 pub use self::restore::RestoredBy;
 
 use self::compare::{Compared, compare};
-use super::ranges::{Fetched, fetch};
+use super::gather::Fetched;
+use super::ranges::fetch;
 use super::{IndexError, add_accounts};
 use crate::config::ChainConfig;
 use crate::pool::RangeLength;
@@ -41,9 +42,7 @@ pub struct Rescan {
     pub events: u64,
     /// Anchors of hashes that are none of ours and are no longer stored.
     pub strangers: u64,
-    /// The first ones.
     pub differences: Vec<Difference>,
-    /// All of them.
     pub count: u64,
     /// The missing events that were restored, by block and index.
     pub restored: Vec<(BlockNumber, u64)>,
@@ -78,9 +77,7 @@ pub async fn rescan_over<R: ChainReader>(
     let mut config = config.clone();
     add_accounts(pool, &mut config).await?;
     let config = &config;
-    let mut conn = pool.acquire().await?;
-    let cursor = store::find_cursor(&mut conn, config.chain_id).await?;
-    drop(conn);
+    let cursor = store::find_cursor(&mut *pool.acquire().await?, config.chain_id).await?;
     if by.is_some() {
         if let Some(halted) = cursor.as_ref().and_then(|cursor| cursor.halted.clone()) {
             return Err(IndexError::Halted(halted));

@@ -4,7 +4,7 @@
 //! a single one is. The step writes the blocks before the first that is not linked or not proven; that one is read
 //! alone, with every proof that there is.
 
-use super::proof::Proof;
+use super::proof::{Proof, counts};
 use super::{IndexError, Indexer, decode};
 use crate::reader::ChainReader;
 use crate::rpc::BlockHead;
@@ -12,11 +12,9 @@ use alloy::primitives::Address;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{Cursor, LogRow};
 use futures_util::StreamExt;
-use futures_util::future::try_join_all;
 use futures_util::stream;
 use std::convert::identity;
 
-/// The maximum number of blocks in one step.
 const BLOCKS: u64 = 32;
 /// The maximum number of blocks whose events are requested at once.
 const AT_ONCE: usize = 4;
@@ -82,14 +80,4 @@ fn linked(cursor: &Cursor, blocks: Vec<Option<BlockHead>>) -> Vec<BlockHead> {
         follows
     };
     blocks.into_iter().map_while(identity).take_while(follows).collect()
-}
-
-/// Each contract's own count at the end of a block.
-pub(super) async fn counts<R: ChainReader>(
-    node: &R,
-    contracts: &[Address],
-    block: &BlockHead,
-) -> Result<Vec<(Address, u64)>, IndexError> {
-    let answers = try_join_all(contracts.iter().map(|contract| node.seq(*contract, block.hash))).await?;
-    Ok(contracts.iter().copied().zip(answers).collect())
 }

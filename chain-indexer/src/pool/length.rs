@@ -2,7 +2,6 @@
 
 use crate::reader::Fault;
 
-/// The longest requested range.
 const RANGE_MAX: u64 = 2_000;
 /// The first range: the density of events is not known yet.
 const RANGE_FIRST: u64 = 64;

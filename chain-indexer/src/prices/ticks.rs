@@ -15,13 +15,10 @@ use dvp_domain::liquidity::curve::TickState;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Ticks in a word of the bitmap.
 const WORD_TICKS: i32 = 256;
 /// Words read on each side of the price's own: ten percent of the price at the smallest spacing.
 const WORDS_AROUND: i32 = 4;
-/// The most ticks read on each side.
 const TICKS_AROUND: usize = 128;
-/// Calls in one request.
 const BATCH: usize = 64;
 
 impl At<'_> {

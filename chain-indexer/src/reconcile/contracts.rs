@@ -6,12 +6,9 @@ use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts};
 use crate::deploy::Deployment;
 use crate::{orders, rpc};
 use alloy::eips::BlockId;
-use alloy::network::TransactionBuilder;
-use alloy::primitives::{Address, B256, Bytes, U256};
+use alloy::primitives::{Address, B256, U256};
 use alloy::providers::{DynProvider, Provider};
-use alloy::rpc::client::{BatchRequest, Waiter};
-use alloy::rpc::types::TransactionRequest;
-use alloy::sol_types::SolCall;
+use alloy::rpc::client::BatchRequest;
 use alloy::transports::{TransportError, TransportErrorKind};
 use dvp_domain::money::Minor;
 use dvp_domain::reconcile::{Contracts, EscrowState, OnChain, ProvenLock, SettlerState};
@@ -28,7 +25,7 @@ const BATCH: usize = 30;
 #[derive(Clone)]
 pub(super) struct ContractsAt<'a> {
     provider: &'a DynProvider,
-    deployment: &'a Deployment,
+    pub(super) deployment: &'a Deployment,
     block: BlockId,
 }
 
@@ -37,16 +34,8 @@ impl<'a> ContractsAt<'a> {
         Self { provider, deployment, block: BlockId::hash(block) }
     }
 
-    pub(super) fn numbered(&self) -> Vec<Address> {
-        self.deployment.numbered()
-    }
-
     pub(super) async fn seq(&self, contract: Address) -> Result<u64, TransportError> {
         rpc::view(self.provider, contract, &ReceiptAnchor::seqCall {}, self.block).await
-    }
-
-    pub(super) const fn escrow(&self) -> Address {
-        self.deployment.escrow
     }
 
     /// Whether the endpoint answers at all, and has the block.
@@ -68,20 +57,21 @@ impl<'a> ContractsAt<'a> {
         ids: &[B256],
         reported: &HashMap<B256, Order>,
     ) -> Result<Vec<Result<Contracts, TransportError>>, TransportError> {
+        let (escrow, payouts) = (self.deployment.escrow, self.deployment.payouts);
         let mut read = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH) {
             let mut batch = BatchRequest::new(self.provider.client());
             let mut answers = Vec::with_capacity(part.len());
             for &id in part {
-                let slot = self.call(&mut batch, self.deployment.escrow, &Escrow::slotOfCall { id })?;
-                let paid = self.call(&mut batch, self.deployment.payouts, &Payouts::paidAtCall { id })?;
+                let slot = rpc::batched_view(&mut batch, escrow, &Escrow::slotOfCall { id }, self.block)?;
+                let paid = rpc::batched_view(&mut batch, payouts, &Payouts::paidAtCall { id }, self.block)?;
                 answers.push((id, slot, paid));
             }
             batch.send().await?;
             for (id, slot, paid) in answers {
                 let one = async {
-                    let slot = decode::<Escrow::slotOfCall>(&slot.await?)?;
-                    let paid = decode::<Payouts::paidAtCall>(&paid.await?)?;
+                    let slot = rpc::batched_answer::<Escrow::slotOfCall>(slot).await?;
+                    let paid = rpc::batched_answer::<Payouts::paidAtCall>(paid).await?;
                     contracts(&slot, paid, reported.get(&id))
                 };
                 read.push(one.await);
@@ -89,20 +79,6 @@ impl<'a> ContractsAt<'a> {
         }
         Ok(read)
     }
-
-    fn call<C: SolCall>(
-        &self,
-        batch: &mut BatchRequest<'_>,
-        to: Address,
-        call: &C,
-    ) -> Result<Waiter<Bytes>, TransportError> {
-        let request = TransactionRequest::default().with_to(to).with_input(call.abi_encode());
-        batch.add_call("eth_call", &(request, self.block))
-    }
-}
-
-fn decode<C: SolCall>(answer: &Bytes) -> Result<C::Return, TransportError> {
-    C::abi_decode_returns(answer).map_err(TransportErrorKind::custom)
 }
 
 /// `Escrow.Slot`.

@@ -21,7 +21,7 @@ impl TokenBalances for AtBlock<'_> {
     }
 
     fn escrow(&self) -> String {
-        format!("{:#x}", self.contracts.escrow())
+        format!("{:#x}", self.contracts.deployment.escrow)
     }
 
     async fn balance(&self, token: &str, address: &str) -> Result<i128, ReconcileError> {

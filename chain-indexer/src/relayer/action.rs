@@ -1,6 +1,5 @@
 //! The contract call of a command. Pure.
 
-use super::batch::{OTHER_KIND, Terms};
 use crate::contracts::{anchor::ReceiptAnchor, escrow, payouts::Payouts, settler};
 use crate::deploy::Deployment;
 use crate::orders::{self, Malformed, address, amount, word};
@@ -24,6 +23,12 @@ pub(super) struct ContractCall {
     pub(super) to: Address,
     pub(super) input: Bytes,
 }
+
+/// One command, with the terms that its call takes from its `create`.
+pub(super) type Terms<'a> = (&'a ChainCommand, Option<&'a CreateCommand>);
+
+/// A command in a batch of another kind.
+pub(super) const OTHER_KIND: Malformed = Malformed { field: "kind" };
 
 /// One command as a separate call. `lock`: the `create` of its settlement, if there is one.
 pub(super) fn action(
@@ -91,6 +96,21 @@ fn escrow_order(order: settler::Orders::Order) -> escrow::Orders::Order {
     let settler::Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms } =
         order;
     escrow::Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms }
+}
+
+/// The maker whose tokens the command takes, and the permit for them.
+pub(super) fn maker_of(command: &ChainCommand) -> Option<(&String, Option<&PermitArgs>)> {
+    match command {
+        ChainCommand::Create(create) => Some((&create.maker, create.permit.as_ref())),
+        ChainCommand::Swap(swap) => Some((&swap.maker, swap.permit.as_ref())),
+        ChainCommand::Fill { .. }
+        | ChainCommand::Settle { .. }
+        | ChainCommand::Anchor { .. }
+        | ChainCommand::Transfer(_)
+        | ChainCommand::Cancel { .. }
+        | ChainCommand::ReturnFilled { .. }
+        | ChainCommand::Refund { .. } => None,
+    }
 }
 
 fn locked(lock: Option<&CreateCommand>) -> Result<&CreateCommand, Malformed> {

@@ -12,7 +12,7 @@ use super::{RelayError, Relayer};
 use crate::rpc;
 use alloy::primitives::Address;
 use alloy::transports::RpcError;
-use dvp_store::chain::{self as store, CommandRow};
+use dvp_store::chain::CommandRow;
 use dvp_store::workers::{Attended, ItemError, guarded};
 use dvp_store::{Fault, StoreError};
 use futures_util::FutureExt as _;
@@ -51,7 +51,6 @@ pub(super) enum Part<'a> {
     Items(&'static str),
 }
 
-/// Why one item failed.
 pub(super) struct Failed {
     pub(super) reason: String,
     rest: RangeInclusive<Duration>,
@@ -63,7 +62,6 @@ impl Failed {
     }
 }
 
-/// Something to do.
 pub(super) trait Work<T>: Future<Output = Result<T, RelayError>> + Send {}
 
 impl<T, W: Future<Output = Result<T, RelayError>> + Send> Work<T> for W {}
@@ -130,9 +128,7 @@ impl Relayer {
     }
 
     async fn has_database(&self) -> bool {
-        let asked =
-            async { store::find_cursor(&mut *self.pool.acquire().await?, self.config.chain_id).await };
-        matches!(timeout(ANSWER_WITHIN, asked).await, Ok(Ok(_)))
+        matches!(timeout(ANSWER_WITHIN, self.cursor()).await, Ok(Ok(_)))
     }
 
     /// Does something about a command; `None`: it failed, and was set aside.

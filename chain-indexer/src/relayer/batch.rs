@@ -1,16 +1,13 @@
 //! Several commands of one kind as one call. Pure.
 
-use super::action;
+use super::action::{self, ContractCall, OTHER_KIND, Terms};
 use super::plan;
 use crate::contracts::{anchor::ReceiptAnchor, payouts::Payouts, settler::IntentSettler};
 use crate::deploy::Deployment;
 use crate::orders::{Malformed, word};
-use alloy::primitives::{Address, Bytes, U256};
+use alloy::primitives::{Bytes, U256};
 use alloy::sol_types::{SolCall, SolError};
-use dvp_domain::chain::{ChainCommand, CommandKind, CreateCommand};
-
-/// One command, with the terms that its call takes from its `create`.
-pub(super) type Terms<'a> = (&'a ChainCommand, Option<&'a CreateCommand>);
+use dvp_domain::chain::{ChainCommand, CommandKind};
 
 /// Whether the command may share a transaction with others.
 pub(super) const fn is_batchable(command: &ChainCommand) -> bool {
@@ -42,7 +39,7 @@ pub(super) fn call(
     kind: CommandKind,
     items: &[Terms<'_>],
     short: ShortOfGas,
-) -> Result<(Address, Bytes), Malformed> {
+) -> Result<ContractCall, Malformed> {
     let gas = U256::from(plan::limits(kind).item_gas);
     let least = match short {
         ShortOfGas::Reverts => U256::from(items.len()),
@@ -81,11 +78,8 @@ pub(super) fn call(
         }
         CommandKind::Cancel | CommandKind::ReturnFilled | CommandKind::Refund => return Err(OTHER_KIND),
     };
-    Ok((to, input.into()))
+    Ok(ContractCall { to, input: input.into() })
 }
-
-/// A command in a batch of another kind.
-pub(super) const OTHER_KIND: Malformed = Malformed { field: "kind" };
 
 fn each<'a, T>(
     items: &[Terms<'a>],

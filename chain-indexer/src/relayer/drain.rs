@@ -15,10 +15,7 @@ impl Relayer {
     /// Broadcasts and judges transactions without an owner. Every account does so; a node that has the transaction
     /// already ignores it.
     pub(super) async fn drain_retired(&self) -> Result<(), RelayError> {
-        let chain_id = self.config.chain_id;
-        let mut conn = self.pool.acquire().await?;
-        let left = store::list_retired(&mut conn, chain_id).await?;
-        drop(conn);
+        let left = store::list_retired(&mut *self.pool.acquire().await?, self.config.chain_id).await?;
         for (signer, slots) in left {
             if signer != self.account.address() {
                 self.with_part(Part::Account(signer), self.drain(signer, &slots)).await?;
@@ -29,9 +26,7 @@ impl Relayer {
 
     async fn drain(&self, signer: Address, slots: &[SlotRow]) -> Result<(), RelayError> {
         let chain_id = self.config.chain_id;
-        let mut conn = self.pool.acquire().await?;
-        let left_out = store::judge_slots(&mut conn, chain_id, signer).await?;
-        drop(conn);
+        let left_out = store::judge_slots(&mut *self.pool.acquire().await?, chain_id, signer).await?;
         if left_out > 0 {
             tracing::warn!(%signer, left_out, "transactions of a retired account left commands out: other accounts take them over");
         }
@@ -39,8 +34,7 @@ impl Relayer {
             slots.iter().filter(|slot| matches!(slot.state, SlotState::Signed | SlotState::Broadcast));
         let stuck = waiting.filter_map(|slot| slot.attempts.first());
         if stuck.map(|attempt| attempt.age_ms).max().unwrap_or(0) > GIVE_UP_AFTER_MS {
-            let mut conn = self.pool.acquire().await?;
-            let opened = store::abandon_slots(&mut conn, chain_id, signer).await?;
+            let opened = store::abandon_slots(&mut *self.pool.acquire().await?, chain_id, signer).await?;
             tracing::warn!(%signer, opened, "transactions of a retired account are abandoned; other accounts take over their commands");
             return Ok(());
         }

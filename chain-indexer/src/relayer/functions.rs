@@ -6,11 +6,9 @@ use crate::deploy::Deployment;
 use alloy::primitives::Address;
 use alloy::sol_types::SolCall;
 
-/// A function of one of the contracts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function {
     pub contract: Address,
-    /// The contract's name.
     pub of: &'static str,
     pub signature: &'static str,
     pub selector: [u8; 4],

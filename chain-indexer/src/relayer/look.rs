@@ -26,11 +26,11 @@ const OTHERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// A command whose outlook is looked for, and the block at which it was found.
 #[derive(Clone, Copy)]
-struct Question<'a> {
-    row: &'a CommandRow,
-    command: &'a ChainCommand,
-    action: &'a ContractCall,
-    head: &'a BlockHead,
+pub(super) struct Question<'a> {
+    pub(super) row: &'a CommandRow,
+    pub(super) command: &'a ChainCommand,
+    pub(super) action: &'a ContractCall,
+    pub(super) head: &'a BlockHead,
 }
 
 /// Whether the command releases or returns what a filled lock has.
@@ -57,7 +57,6 @@ struct Payment {
     block: (BlockNumber, B256),
 }
 
-/// The state of a payment at a block.
 #[derive(Clone, Copy)]
 enum PaymentState {
     /// The block is not after the payment's last second, or the endpoint does not have it.
@@ -68,14 +67,8 @@ enum PaymentState {
 
 impl Relayer {
     /// The outlook at the newest block; a final one must also hold at the confirmation depth.
-    pub(super) async fn outlook(
-        &self,
-        row: &CommandRow,
-        command: &ChainCommand,
-        action: &ContractCall,
-        head: &BlockHead,
-    ) -> Result<Outlook, RelayError> {
-        let question = Question { row, command, action, head };
+    pub(super) async fn outlook(&self, question: Question<'_>) -> Result<Outlook, RelayError> {
+        let Question { row, command, head, .. } = question;
         let now = self.outlook_at(self.provider(), question, BlockId::hash(head.hash)).await?;
         let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations.max(1)).0);
         if matches!(now, Outlook::NotYet(_) | Outlook::Blocked(_)) && releases(command) {
@@ -176,21 +169,19 @@ impl Relayer {
         match self.payment_at(self.provider(), payment).await {
             Ok(PaymentState::Open) => not_yet(),
             Ok(PaymentState::Paid) => Ok(Outlook::Reached),
-            Ok(PaymentState::NeverPaid) if self.is_never_paid_elsewhere(payment).await => Ok(refused),
-            Ok(PaymentState::NeverPaid) => Ok(Outlook::Blocked(
-                "too few endpoints show that the refused payment was not made".to_owned(),
-            )),
+            Ok(PaymentState::NeverPaid) => {
+                let asked = self.others().map(|provider| self.payment_at(provider, payment));
+                let tally = self.tally(asked, |state| matches!(state, PaymentState::NeverPaid)).await;
+                if self.is_majority(tally.agree) {
+                    return Ok(refused);
+                }
+                let why = "too few endpoints show that the refused payment was not made";
+                Ok(Outlook::Blocked(why.to_owned()))
+            }
             // A node without the state of that block: the others need not wait for it.
             Err(error @ RpcError::ErrorResp(_)) => Ok(Outlook::Blocked(rpc::told(&error))),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Whether the endpoint in use and the others that say the same are more than half of them.
-    async fn is_never_paid_elsewhere(&self, payment: Payment) -> bool {
-        let asked = self.others().map(|provider| self.payment_at(provider, payment));
-        let tally = self.tally(asked, |state| matches!(state, PaymentState::NeverPaid)).await;
-        self.is_majority(tally.agree)
     }
 
     /// A command that the endpoint in use shows as done, without an event of it in the index. When the index has passed
@@ -256,7 +247,6 @@ impl Relayer {
         endpoints * 2 > self.endpoints.len()
     }
 
-    /// What an endpoint says about a payment at a block.
     async fn payment_at(
         &self,
         provider: &DynProvider,

@@ -5,6 +5,7 @@
 //!
 //! Kept by `chain-indexer/src/relayer/outlook.rs::no_other_refusal_is_final`.
 
+use super::action::maker_of;
 use crate::contracts::{
     coin::CoinGate, escrow::Escrow, payouts::Payouts, permit::Permit, settler::IntentSettler,
     token::TestToken,
@@ -14,7 +15,6 @@ use alloy::sol_types::{SolError, SolInterface, decode_revert_reason};
 use dvp_domain::chain::ChainCommand;
 use dvp_domain::text::{TEXT_MAX, clean};
 
-/// The outlook of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outlook {
     /// The chain is in the command's goal state, by any account's action.
@@ -145,7 +145,7 @@ fn judge_revert(command: &ChainCommand, permit: Address, data: &[u8], node_messa
     }
     if let Ok(error) = TestToken::ERC20InsufficientAllowance::abi_decode(data) {
         let lacks = format!("{} may move {} and {} are needed", error.spender, error.allowance, error.needed);
-        return lacking(locks(command) && error.spender == permit, lacks);
+        return lacking(maker_of(command).is_some() && error.spender == permit, lacks);
     }
     if let Ok(error) = IntentSettler::IntentSettlerErrors::abi_decode(data) {
         return judge_settler(command, &error);
@@ -186,24 +186,8 @@ const fn pays_out(command: &ChainCommand) -> bool {
     matches!(command, ChainCommand::Transfer(_) | ChainCommand::Swap(_))
 }
 
-/// Whether the command takes the maker's tokens with its permit.
-const fn locks(command: &ChainCommand) -> bool {
-    matches!(command, ChainCommand::Create(_) | ChainCommand::Swap(_))
-}
-
 fn is_maker(command: &ChainCommand, account: Address) -> bool {
-    let maker = match command {
-        ChainCommand::Create(create) => &create.maker,
-        ChainCommand::Swap(swap) => &swap.maker,
-        ChainCommand::Fill { .. }
-        | ChainCommand::Settle { .. }
-        | ChainCommand::Anchor { .. }
-        | ChainCommand::Transfer(_)
-        | ChainCommand::Cancel { .. }
-        | ChainCommand::ReturnFilled { .. }
-        | ChainCommand::Refund { .. } => return false,
-    };
-    maker.parse() == Ok(account)
+    maker_of(command).is_some_and(|(maker, _)| maker.parse() == Ok(account))
 }
 
 /// Missing funds of the maker end the order; those of others are for an operator.

@@ -8,10 +8,8 @@ const WINDOW: u64 = 16;
 /// The gas limit of one transaction (EIP-7825), less a margin.
 const TX_GAS_MAX: u64 = 16_000_000;
 
-/// The limits of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommandLimits {
-    /// Commands in one transaction.
     pub(super) items: usize,
     /// The gas limit of each command in a batch.
     pub(super) item_gas: u64,

@@ -18,7 +18,6 @@ const PARTS: usize = 8;
 /// The time limit of one simulation: parts of a batch that takes longer are simulated in its place.
 const SIMULATED_WITHIN: Duration = Duration::from_secs(3);
 
-/// The result of simulating a batch.
 enum Together {
     Outcomes(Vec<Outcome>),
     TooMany,
@@ -72,7 +71,7 @@ impl Relayer {
         room: Room,
     ) -> Result<Together, RelayError> {
         let terms: Vec<_> = items.iter().map(Item::terms).collect();
-        let Ok((to, input)) = batch::call(&self.config.deployment, kind, &terms, ShortOfGas::Reverts) else {
+        let Ok(call) = batch::call(&self.config.deployment, kind, &terms, ShortOfGas::Reverts) else {
             return Ok(Together::Refused);
         };
         if kind == CommandKind::Anchor {
@@ -83,7 +82,7 @@ impl Relayer {
             for item in items {
                 workers::at(Step::CommandLook, &item.row.reference).await?;
             }
-            Ok(rpc::simulate(self.provider(), from, to, input, room.gas, at).await?)
+            Ok(rpc::simulate(self.provider(), from, call.to, call.input, room.gas, at).await?)
         };
         match self.apart_within(SIMULATED_WITHIN, simulated).await? {
             Ok(Simulated::Succeeds(answer)) => {

@@ -12,18 +12,14 @@ use metrics::gauge;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// A signer's failures since its last signature; empty after one.
+/// The end of the rest after a signer's failures since its last signature; empty after one.
 #[derive(Default)]
-pub(super) struct Failures(Mutex<Option<Failed>>);
-
-struct Failed {
-    until: Instant,
-    backoff: Backoff,
-}
+pub(super) struct Failures(Mutex<Option<(Instant, Backoff)>>);
 
 impl Failures {
     pub(super) fn is_resting(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(Failed::is_resting)
+        let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.as_ref().is_some_and(|(until, _)| *until > Instant::now())
     }
 
     fn is_failing(&self) -> bool {
@@ -33,21 +29,15 @@ impl Failures {
     /// The time until its next trial.
     fn add(&self) -> std::time::Duration {
         let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = failed.get_or_insert_with(|| Failed { until: Instant::now(), backoff: Backoff::new() });
-        let pause = failed.backoff.next();
-        failed.until = Instant::now() + pause;
+        let (until, backoff) = failed.get_or_insert_with(|| (Instant::now(), Backoff::new()));
+        let pause = backoff.next();
+        *until = Instant::now() + pause;
         pause
     }
 
     /// Whether there were any.
     fn clear(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
-    }
-}
-
-impl Failed {
-    fn is_resting(&self) -> bool {
-        self.until > Instant::now()
     }
 }
 

@@ -1,12 +1,12 @@
 //! Nonces in use: transactions are broadcast, found in blocks, broadcast again, replaced with higher fees.
 
-use super::action;
+use super::action::{self, ContractCall};
 use super::apart::Part;
 use super::batch::{self, ShortOfGas};
 use super::fees::Market;
 use super::plan;
 use super::work::Item;
-use super::{RelayError, Relayer};
+use super::{RelayError, Relayer, Turn};
 use crate::rpc::{self, BlockHead};
 use crate::signing::{Fees, Signed, Unsigned};
 use alloy::consensus::TxEnvelope;
@@ -17,7 +17,6 @@ use alloy::providers::Provider;
 use alloy::transports::RpcError;
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, AttemptRow, NewAttempt, NewSlot, SlotRow, SlotState};
-use dvp_store::database::lease::Lease;
 use dvp_store::workers::{self, Step};
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _, TryStreamExt as _};
@@ -35,13 +34,10 @@ const GAP_MAX: usize = 16;
 /// The meaning of a node's answer to `eth_sendRawTransaction`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendRejection {
-    /// It has the transaction already.
     Known,
     /// The nonce is used: by this transaction or another, as the receipts will show.
     NonceUsed,
-    /// It requires higher fees.
     Underpriced,
-    /// The account cannot pay for gas.
     InsufficientFunds,
     Other,
 }
@@ -64,14 +60,9 @@ fn refusal(message: &str) -> SendRejection {
 
 impl Relayer {
     /// Broadcasts new transactions, finds those in a block, and broadcasts the others again.
-    pub(super) async fn send_open(
-        &self,
-        lease: &Lease,
-        head: &BlockHead,
-        market: Market,
-    ) -> Result<(), RelayError> {
+    pub(super) async fn send_open(&self, turn: Turn<'_>) -> Result<(), RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
-        let Some(mined) = self.mined_count(head).await? else { return Ok(()) };
+        let Some(mined) = self.mined_count(turn.head).await? else { return Ok(()) };
         let mut conn = self.pool.acquire().await?;
         let slots = store::list_unsettled_slots(&mut conn, chain_id, signer, mined).await?;
         drop(conn);
@@ -83,7 +74,7 @@ impl Relayer {
                 if slot.nonce < mined {
                     self.find_mined(slot).await
                 } else {
-                    self.send_again(lease, slot, head, market, slot.nonce == mined).await
+                    self.send_again(slot, turn, slot.nonce == mined).await
                 }
             };
             let slow = open.len();
@@ -104,16 +95,11 @@ impl Relayer {
 
     /// A nonce below all waiting ones that no stored transaction has blocks them for ever: a reorganization removed the
     /// foreign transaction that had used it. An empty transaction to the own account uses it.
-    pub(super) async fn fill_gap(
-        &self,
-        lease: &Lease,
-        head: &BlockHead,
-        market: Market,
-    ) -> Result<(), RelayError> {
+    pub(super) async fn fill_gap(&self, turn: Turn<'_>) -> Result<(), RelayError> {
+        let Turn { lease, head, market } = turn;
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
-        let mut conn = self.pool.acquire().await?;
-        let Some(lowest) = store::lowest_waiting(&mut conn, chain_id, signer).await? else { return Ok(()) };
-        drop(conn);
+        let lowest = store::lowest_waiting(&mut *self.pool.acquire().await?, chain_id, signer).await?;
+        let Some(lowest) = lowest else { return Ok(()) };
         let Some(mined) = self.mined_count(head).await? else { return Ok(()) };
         if mined >= lowest {
             return Ok(());
@@ -174,9 +160,7 @@ impl Relayer {
     }
 
     async fn final_number(&self) -> Result<BlockNumber, RelayError> {
-        let mut conn = self.pool.acquire().await?;
-        let cursor = store::find_cursor(&mut conn, self.config.chain_id).await?;
-        Ok(cursor.map_or(BlockNumber::FIRST, |cursor| cursor.final_number))
+        Ok(self.cursor().await?.map_or(BlockNumber::FIRST, |cursor| cursor.final_number))
     }
 
     /// Whether one of the slot's attempts is in a block, which is then recorded.
@@ -207,14 +191,7 @@ impl Relayer {
     }
 
     /// The slot's nonce is not used on the chain. `first`: all lower ones are, so that only its fees can delay it.
-    async fn send_again(
-        &self,
-        lease: &Lease,
-        slot: &SlotRow,
-        head: &BlockHead,
-        market: Market,
-        first: bool,
-    ) -> Result<(), RelayError> {
+    async fn send_again(&self, slot: &SlotRow, turn: Turn<'_>, first: bool) -> Result<(), RelayError> {
         let Some(newest) = slot.attempts.last() else { return Ok(()) };
         if slot.state == SlotState::Mined {
             tracing::warn!(nonce = slot.nonce, tx = %newest.hash, "the transaction's block was reverted: broadcasting it again");
@@ -224,22 +201,18 @@ impl Relayer {
         let given_up = matches!(slot.state, SlotState::Foreign | SlotState::Abandoned);
         // Bytes that do not open cannot be sent again: the same call is signed anew.
         if slot.stale || given_up || self.open(newest).is_err() {
-            return self.make_anew(lease, slot, newest, head, market).await;
+            return self.make_anew(slot, newest, turn).await;
         }
         if slot.state == SlotState::Mined {
-            return self.send(lease, newest, head, market).await;
+            return self.send(newest, turn).await;
         }
-        let waited = head.number.blocks_above(newest.head_number);
+        let waited = turn.head.number.blocks_above(newest.head_number);
         let offer = Fees { max_fee: newest.max_fee, priority_fee: newest.priority_fee };
         let sent = newest.last_broadcast_age_ms;
-        if first && sent.is_some() && market.is_due(offer, waited, &self.config.fees) {
-            self.pay_more(lease, newest, head, market).await?;
+        if first && sent.is_some() && turn.market.is_due(offer, waited, &self.config.fees) {
+            self.pay_more(newest, turn).await?;
         }
-        if sent.is_none_or(|age| self.is_due_again(age)) {
-            self.send(lease, newest, head, market).await
-        } else {
-            Ok(())
-        }
+        if sent.is_none_or(|age| self.is_due_again(age)) { self.send(newest, turn).await } else { Ok(()) }
     }
 
     /// Whether a transaction that was last broadcast this many milliseconds ago is broadcast again.
@@ -247,14 +220,7 @@ impl Relayer {
         u128::try_from(age_ms).is_ok_and(|age| age >= self.config.resend_after.as_millis())
     }
 
-    /// Broadcasts committed bytes.
-    pub(super) async fn send(
-        &self,
-        lease: &Lease,
-        attempt: &AttemptRow,
-        head: &BlockHead,
-        market: Market,
-    ) -> Result<(), RelayError> {
+    pub(super) async fn send(&self, attempt: &AttemptRow, turn: Turn<'_>) -> Result<(), RelayError> {
         let chain_id = self.config.chain_id;
         let (nonce, tx) = (attempt.nonce, attempt.hash);
         let raw = self.open(attempt)?;
@@ -278,8 +244,8 @@ impl Relayer {
             SendRejection::Known => return self.mark_sent(attempt).await,
             SendRejection::NonceUsed => tracing::debug!(nonce, %tx, message, "the nonce is used"),
             // Once for each block: the node may refuse a transaction because it has a replacement with higher fees.
-            SendRejection::Underpriced if head.number > attempt.head_number || attempt.attempt == 0 => {
-                self.pay_more(lease, attempt, head, market).await?;
+            SendRejection::Underpriced if turn.head.number > attempt.head_number || attempt.attempt == 0 => {
+                self.pay_more(attempt, turn).await?;
             }
             SendRejection::Underpriced => tracing::debug!(nonce, %tx, message, "the node wants more for it"),
             SendRejection::InsufficientFunds => {
@@ -310,13 +276,8 @@ impl Relayer {
     }
 
     /// The same call and nonce with higher fees; stored now, broadcast in the next turn. At the cap the old one stays.
-    async fn pay_more(
-        &self,
-        lease: &Lease,
-        old: &AttemptRow,
-        head: &BlockHead,
-        market: Market,
-    ) -> Result<(), RelayError> {
+    async fn pay_more(&self, old: &AttemptRow, turn: Turn<'_>) -> Result<(), RelayError> {
+        let Turn { lease, head, market } = turn;
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
         let Some(fees) = market.raised(offer, &self.config.fees) else {
@@ -352,14 +313,8 @@ impl Relayer {
     /// Rebuilds the slot's transaction with only the commands that it still must carry out, or with none: a command
     /// that was abandoned, or is in another transaction meanwhile, must not be carried out by this one. Within the cap
     /// it offers more than the old one, which may have been broadcast.
-    async fn make_anew(
-        &self,
-        lease: &Lease,
-        slot: &SlotRow,
-        old: &AttemptRow,
-        head: &BlockHead,
-        market: Market,
-    ) -> Result<(), RelayError> {
+    async fn make_anew(&self, slot: &SlotRow, old: &AttemptRow, turn: Turn<'_>) -> Result<(), RelayError> {
+        let Turn { lease, head, market } = turn;
         let (chain_id, signer, nonce) = (self.config.chain_id, self.account.address(), slot.nonce);
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
         // At the cap the same fees must suffice: the node accepts the transaction unless it still has the old one.
@@ -370,7 +325,9 @@ impl Relayer {
         drop(conn);
         let commands: Vec<i64> = rows.iter().map(|row| row.id).collect();
         let unsigned = match self.call_for(slot, rows) {
-            Some((to, input)) => Unsigned { chain_id, nonce, to: TxKind::Call(to), input, gas_limit, fees },
+            Some(ContractCall { to, input }) => {
+                Unsigned { chain_id, nonce, to: TxKind::Call(to), input, gas_limit, fees }
+            }
             // The limit of a call suffices for an empty transaction.
             None => filler(chain_id, signer, nonce, gas_limit, fees),
         };
@@ -391,10 +348,10 @@ impl Relayer {
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
         tracing::warn!(nonce, commands = commands.len(), tx = %attempt.hash, "transaction rebuilt without commands it must not carry");
-        self.send(lease, &AttemptRow::from(attempt), head, market).await
+        self.send(&AttemptRow::from(attempt), turn).await
     }
 
-    fn kept(
+    pub(super) fn kept(
         &self,
         nonce: u64,
         attempt: u64,
@@ -414,15 +371,14 @@ impl Relayer {
     }
 
     /// One call for the commands of a slot; `None` without commands.
-    fn call_for(&self, slot: &SlotRow, rows: Vec<store::CommandRow>) -> Option<(Address, Bytes)> {
+    fn call_for(&self, slot: &SlotRow, rows: Vec<store::CommandRow>) -> Option<ContractCall> {
         let kind = slot.kind?;
         let items: Vec<Item> = rows.into_iter().filter_map(|row| Item::read(row, &self.vault).ok()).collect();
         match items.as_slice() {
             [] => None,
             [one] => {
                 let (command, lock) = one.terms();
-                let action = action::action(&self.config.deployment, command, lock).ok()?;
-                Some((action.to, action.input))
+                action::action(&self.config.deployment, command, lock).ok()
             }
             several => {
                 let terms: Vec<_> = several.iter().map(Item::terms).collect();

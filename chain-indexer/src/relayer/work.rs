@@ -3,19 +3,19 @@
 use super::action::{self, ContractCall};
 use super::apart::{Failed, Part, REST};
 use super::batch::{self, ShortOfGas};
-use super::fees::Market;
+use super::look::Question;
 use super::outlook::Outlook;
 use super::plan::{self, Room};
-use super::{RelayError, Relayer};
+use super::{RelayError, Relayer, Turn};
 use crate::rpc::{self, BlockHead};
 use crate::signing::{SignError, Unsigned};
-use alloy::primitives::{Address, B256, Bytes, TxKind};
+use alloy::primitives::{B256, TxKind};
 use alloy::transports::RpcError;
 use dvp_core::secrets::Vault;
 use dvp_core::trace;
 use dvp_domain::asset::COIN;
 use dvp_domain::chain::{ChainCommand, ChainFact, CommandKind, CreateCommand, PermitArgs};
-use dvp_store::chain::{self as store, AttemptRow, CommandRow, NewAttempt, NewSlot, Share};
+use dvp_store::chain::{self as store, AttemptRow, CommandRow, NewSlot, Share};
 use dvp_store::database::lease::Lease;
 use dvp_store::workers::{self, Step, Worker, set_aside_for};
 use futures_util::future::join_all;
@@ -38,7 +38,6 @@ const REACHED_MS: i64 = 1_000;
 /// What a receiver of the coin may use, `COIN_GAS` of the payout contract.
 const COIN_GAS: u64 = 100_000;
 
-/// A command with its decoded payload.
 pub(super) struct Item {
     pub(super) row: CommandRow,
     pub(super) command: ChainCommand,
@@ -54,7 +53,7 @@ impl Item {
             Ok(command) => command,
             Err(error) => return Err(Box::new((row, format!("the command cannot be read: {error}")))),
         };
-        let nonce = match checked_nonce(&row, &command) {
+        let nonce = match checked_nonce(row.kind, &command) {
             Ok(nonce) => nonce,
             Err(why) => return Err(Box::new((row, why))),
         };
@@ -77,30 +76,20 @@ impl Item {
         Ok(Self { row, command, lock, nonce })
     }
 
-    pub(super) fn terms(&self) -> batch::Terms<'_> {
+    pub(super) fn terms(&self) -> action::Terms<'_> {
         (&self.command, self.lock.as_deref())
     }
 }
 
-/// The input of a turn: the newest block, the account's next nonce there, and the gas price.
+/// A turn, and the account's next nonce at its block.
 #[derive(Clone, Copy)]
 struct Scene<'a> {
-    lease: &'a Lease,
-    head: &'a BlockHead,
+    turn: Turn<'a>,
     mined: u64,
-    market: Market,
     /// Whether signed transactions are broadcast immediately.
     send: bool,
 }
 
-/// A call and its gas limit.
-struct Call {
-    to: Address,
-    input: Bytes,
-    gas: u64,
-}
-
-/// What became of an attempt to sign.
 enum Signing {
     Signed,
     /// The items need more gas than there is room for.
@@ -112,8 +101,7 @@ enum Signing {
 /// A command that was looked at, and its call with the gas limit, if there is room for it.
 struct Looked {
     outlook: Outlook,
-    to: Address,
-    input: Bytes,
+    call: ContractCall,
     gas: Option<u64>,
 }
 
@@ -121,25 +109,11 @@ impl Relayer {
     /// Reserves nonces for due commands and commits their signed bytes. Nothing is broadcast here.
     pub async fn sign_ready(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
         let market = self.market(head).await;
-        self.take_ready(lease, head, market, false).await
+        self.take_ready(Turn { lease, head, market }, false).await
     }
 
-    pub(super) async fn sign_and_send(
-        &self,
-        lease: &Lease,
-        head: &BlockHead,
-        market: Market,
-    ) -> Result<(), RelayError> {
-        self.take_ready(lease, head, market, true).await
-    }
-
-    async fn take_ready(
-        &self,
-        lease: &Lease,
-        head: &BlockHead,
-        market: Market,
-        send: bool,
-    ) -> Result<(), RelayError> {
+    /// `send`: what is signed is broadcast at once.
+    pub(super) async fn take_ready(&self, turn: Turn<'_>, send: bool) -> Result<(), RelayError> {
         self.waiting.store(false, Ordering::Relaxed);
         if self.is_out_of_funds.load(Ordering::Relaxed) {
             return Ok(());
@@ -148,17 +122,17 @@ impl Relayer {
             return Ok(());
         }
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
-        let Some(mined) = self.mined_count(head).await? else { return Ok(()) };
+        let Some(mined) = self.mined_count(turn.head).await? else { return Ok(()) };
         let mut conn = self.pool.acquire().await?;
         let load = store::find_load(&mut conn, chain_id, signer).await?;
-        if plan::room(CommandKind::Settle, &load, head.gas_limit).is_none() {
+        if plan::room(CommandKind::Settle, &load, turn.head.gas_limit).is_none() {
             return Ok(());
         }
         let share = store::find_share(&mut conn, chain_id, signer).await?;
         let cursor = store::find_cursor(&mut conn, chain_id).await?;
         let is_halted = cursor.is_some_and(|cursor| cursor.halted.is_some());
         drop(conn);
-        let scene = Scene { lease, head, mined, market, send };
+        let scene = Scene { turn, mined, send };
         for kind in plan::ORDER {
             if is_halted && plan::waits_while_halted(kind) {
                 continue;
@@ -187,7 +161,7 @@ impl Relayer {
         }
         let load = store::find_load(&mut conn, chain_id, signer).await?;
         drop(conn);
-        let Some(room) = plan::room(kind, &load, scene.head.gas_limit) else { return Ok(false) };
+        let Some(room) = plan::room(kind, &load, scene.turn.head.gas_limit) else { return Ok(false) };
         if rows.len() < room.at_least {
             self.waiting.store(true, Ordering::Relaxed);
             return Ok(false);
@@ -220,7 +194,7 @@ impl Relayer {
     ) -> Result<bool, RelayError> {
         items.sort_by_key(|item| item.nonce);
         items.truncate(room.items);
-        let mut open = vec![self.sift(scene.head, kind, items, room, alone).await?];
+        let mut open = vec![self.sift(scene.turn.head, kind, items, room, alone).await?];
         let mut signed = false;
         while let Some(mut items) = open.pop() {
             if items.len() < 2 {
@@ -259,12 +233,12 @@ impl Relayer {
     ) -> Result<Signing, RelayError> {
         let terms: Vec<_> = items.iter().map(Item::terms).collect();
         let deployment = &self.config.deployment;
-        let (to, whole) = batch::call(deployment, kind, &terms, ShortOfGas::Reverts)?;
-        let Some(gas) = self.gas_for(scene.head, (to, &whole), items, room).await? else {
+        let whole = batch::call(deployment, kind, &terms, ShortOfGas::Reverts)?;
+        let Some(gas) = self.gas_for(scene.turn.head, &whole, items, room).await? else {
             return Ok(Signing::TooMany);
         };
-        let (to, input) = batch::call(deployment, kind, &terms, ShortOfGas::Stops)?;
-        self.sign(scene, kind, items, Call { to, input, gas }).await
+        let call = batch::call(deployment, kind, &terms, ShortOfGas::Stops)?;
+        self.sign(scene, kind, items, call, gas).await
     }
 
     /// The transaction's gas limit: the node's estimate, what receivers of the coin may use beyond it, and a margin. `None`
@@ -273,12 +247,12 @@ impl Relayer {
     async fn gas_for(
         &self,
         head: &BlockHead,
-        (to, input): (Address, &Bytes),
+        call: &ContractCall,
         items: &[Item],
         room: Room,
     ) -> Result<Option<u64>, RelayError> {
         let (from, ceiling) = (self.account.address(), plan::ceiling(head.gas_limit));
-        let needed = rpc::estimate(self.provider(), from, to, input.clone(), ceiling).await;
+        let needed = rpc::estimate(self.provider(), from, call.to, call.input.clone(), ceiling).await;
         let needed = match needed {
             Ok(Ok(needed)) => needed,
             Ok(Err(_)) | Err(RpcError::ErrorResp(_)) => return Ok(None),
@@ -304,7 +278,8 @@ impl Relayer {
         room: Room,
     ) -> Result<bool, RelayError> {
         let looks = items.iter().map(|item| {
-            self.with_command(&item.row, self.look(item, scene.head, room)).instrument(span_of(&item.row))
+            self.with_command(&item.row, self.look(item, scene.turn.head, room))
+                .instrument(span_of(&item.row))
         });
         let looked = join_all(looks).await;
         let mut signed = false;
@@ -319,15 +294,14 @@ impl Relayer {
     async fn look(&self, item: &Item, head: &BlockHead, room: Room) -> Result<Looked, RelayError> {
         workers::at(Step::CommandLook, &item.row.reference).await?;
         let (command, lock) = item.terms();
-        let action = action::action(&self.config.deployment, command, lock)?;
-        let outlook = self.outlook(&item.row, command, &action, head).await?;
-        let ContractCall { to, input } = action;
+        let call = action::action(&self.config.deployment, command, lock)?;
+        let outlook = self.outlook(Question { row: &item.row, command, action: &call, head }).await?;
         let gas = if outlook == Outlook::Possible {
-            self.gas_for(head, (to, &input), std::slice::from_ref(item), room).await?
+            self.gas_for(head, &call, std::slice::from_ref(item), room).await?
         } else {
             None
         };
-        Ok(Looked { outlook, to, input, gas })
+        Ok(Looked { outlook, call, gas })
     }
 
     /// `true`: it was signed.
@@ -336,7 +310,7 @@ impl Relayer {
         scene: Scene<'_>,
         kind: CommandKind,
         item: &Item,
-        Looked { outlook, to, input, gas }: Looked,
+        Looked { outlook, call, gas }: Looked,
     ) -> Result<bool, RelayError> {
         let Item { row, command, .. } = item;
         match outlook {
@@ -346,7 +320,7 @@ impl Relayer {
                     return Ok(false);
                 };
                 let only = std::slice::from_ref(item);
-                let signing = self.sign(scene, kind, only, Call { to, input, gas }).await?;
+                let signing = self.sign(scene, kind, only, call, gas).await?;
                 return Ok(matches!(signing, Signing::Signed));
             }
             Outlook::Reached => self.complete(row, command).await?,
@@ -356,7 +330,7 @@ impl Relayer {
             }
             Outlook::Undeposited(reason) => self.await_deposit(row, command, &reason).await?,
             Outlook::Blocked(reason) => self.trouble(row, &reason).await?,
-            Outlook::Never { code, message } => self.fail(scene.lease, row, code, message).await?,
+            Outlook::Never { code, message } => self.fail(scene.turn.lease, row, code, message).await?,
         }
         Ok(false)
     }
@@ -455,16 +429,17 @@ impl Relayer {
         scene: Scene<'_>,
         kind: CommandKind,
         items: &[Item],
-        call: Call,
+        call: ContractCall,
+        gas_limit: u64,
     ) -> Result<Signing, RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
-        let fees = scene.market.first(&self.config.fees);
+        let fees = scene.turn.market.first(&self.config.fees);
         let commands: Vec<i64> = items.iter().map(|item| item.row.id).collect();
         let mut conn = self.pool.acquire().await?;
         let nonce = store::find_next_nonce(&mut conn, chain_id, signer, scene.mined).await?;
         drop(conn);
-        let (to, gas) = (TxKind::Call(call.to), call.gas);
-        let unsigned = Unsigned { chain_id, nonce, to, input: call.input, gas_limit: gas, fees };
+        let to = TxKind::Call(call.to);
+        let unsigned = Unsigned { chain_id, nonce, to, input: call.input, gas_limit, fees };
         let signed = match self.signed(unsigned).await {
             Ok(signed) => signed,
             // It concerns what is signed; any other failure is the signer's.
@@ -475,7 +450,7 @@ impl Relayer {
             workers::at(Step::CommandSign, &item.row.reference).await?;
         }
         let mut tx = self.pool.begin().await?;
-        scene.lease.guard(&mut tx).await?;
+        scene.turn.lease.guard(&mut tx).await?;
         if !store::lock_commands(&mut tx, &commands).await? {
             return Ok(Signing::NotNow);
         }
@@ -483,17 +458,9 @@ impl Relayer {
             tracing::warn!(%signer, nonce, "the account's next nonce changed while a transaction was signed, will sign it again");
             return Ok(Signing::NotNow);
         }
-        let slot = NewSlot { nonce, kind: Some(kind), gas, commands: &commands };
+        let slot = NewSlot { nonce, kind: Some(kind), gas: gas_limit, commands: &commands };
         store::insert_slot(&mut tx, chain_id, signer, slot).await?;
-        let attempt = NewAttempt {
-            nonce,
-            attempt: 0,
-            hash: signed.hash,
-            sealed: self.seal(&signed)?,
-            max_fee: fees.max_fee,
-            priority_fee: fees.priority_fee,
-            head_number: scene.head.number,
-        };
+        let attempt = self.kept(nonce, 0, &signed, fees, scene.turn.head)?;
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
         let count = commands.len();
@@ -506,7 +473,7 @@ impl Relayer {
         }
         if scene.send {
             let attempt = AttemptRow::from(attempt);
-            let sending = self.send(scene.lease, &attempt, scene.head, scene.market);
+            let sending = self.send(&attempt, scene.turn);
             self.with_part(
                 Part::Slot(signer, nonce, items.first().map_or("", |item| &item.row.reference)),
                 sending,
@@ -564,22 +531,11 @@ fn pays_in_coin(command: &ChainCommand) -> bool {
 }
 
 /// The nonce of the permit, 0 without one; the row and its payload are of one kind.
-fn checked_nonce(row: &CommandRow, command: &ChainCommand) -> Result<u128, String> {
-    if command.kind() != row.kind {
+fn checked_nonce(kind: CommandKind, command: &ChainCommand) -> Result<u128, String> {
+    if command.kind() != kind {
         return Err(format!("its payload is a command of the kind {}", command.kind().as_str()));
     }
-    let permit = match command {
-        ChainCommand::Create(create) => &create.permit,
-        ChainCommand::Swap(swap) => &swap.permit,
-        ChainCommand::Fill { .. }
-        | ChainCommand::Settle { .. }
-        | ChainCommand::Anchor { .. }
-        | ChainCommand::Transfer(_)
-        | ChainCommand::Cancel { .. }
-        | ChainCommand::ReturnFilled { .. }
-        | ChainCommand::Refund { .. } => return Ok(0),
-    };
-    let Some(PermitArgs { nonce, .. }) = permit else { return Ok(0) };
+    let Some((_, Some(PermitArgs { nonce, .. }))) = action::maker_of(command) else { return Ok(0) };
     nonce.parse().map_err(|_| format!("the nonce {nonce} of its permit is no number below 2^128"))
 }
 
@@ -587,30 +543,11 @@ fn checked_nonce(row: &CommandRow, command: &ChainCommand) -> Result<u128, Strin
 mod tests {
     use super::*;
 
-    fn row(kind: CommandKind, payload: serde_json::Value) -> CommandRow {
-        CommandRow {
-            id: 1,
-            reference: "exe_1".into(),
-            intent_id: "one".into(),
-            entity: B256::ZERO,
-            kind,
-            payload,
-            lock: None,
-            age_ms: 0,
-            tries: 0,
-            lock_given_up: false,
-            is_locked_elsewhere: false,
-            was_signed: false,
-            trace: None,
-        }
-    }
-
     #[test]
     fn a_command_of_another_kind_than_its_row_is_not_carried_out() {
         let anchor = ChainCommand::Anchor { content_hash: B256::ZERO.to_string() };
-        let payload = serde_json::to_value(&anchor).unwrap();
-        assert_eq!(checked_nonce(&row(CommandKind::Anchor, payload.clone()), &anchor), Ok(0));
-        let why = checked_nonce(&row(CommandKind::Refund, payload), &anchor).unwrap_err();
+        assert_eq!(checked_nonce(CommandKind::Anchor, &anchor), Ok(0));
+        let why = checked_nonce(CommandKind::Refund, &anchor).unwrap_err();
         assert!(why.contains("of the kind anchor"), "{why}");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use alloy::primitives::B256;
-use alloy::rpc::json_rpc::{RequestPacket, ResponsePacket, ResponsePayload, SerializedRequest};
+use alloy::rpc::json_rpc::{RequestPacket, Response, ResponsePacket, ResponsePayload, SerializedRequest};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -90,7 +90,7 @@ impl Announced {
         let responses = answer.responses();
         requests.iter().any(|request| {
             // An error may be the answer to a batch as a whole.
-            let of = |response: &&_| id_of(response) == request.id() || responses.len() < requests.len();
+            let of = |response: &&Response| response.id == *request.id() || responses.len() < requests.len();
             responses
                 .iter()
                 .find(of)
@@ -118,10 +118,6 @@ impl Announced {
             }
         })
     }
-}
-
-const fn id_of(response: &alloy::rpc::json_rpc::Response) -> &alloy::rpc::json_rpc::Id {
-    &response.id
 }
 
 fn is_for_a_block(request: &SerializedRequest) -> bool {

@@ -54,8 +54,8 @@ impl HttpTransport {
         let status = response.status();
         let body = read(response).await?;
         // A node may answer with an error of JSON-RPC under any status.
-        match serde_json::from_slice(&body) {
-            Ok(answer) if status.is_success() || is_error(&answer) => Ok(cleaned(answer)),
+        match serde_json::from_slice::<ResponsePacket>(&body) {
+            Ok(answer) if status.is_success() || answer.is_error() => Ok(cleaned(answer)),
             Ok(_) => Err(TransportErrorKind::http_error(status.as_u16(), self.quoted(&body))),
             Err(_) if !status.is_success() => {
                 Err(TransportErrorKind::http_error(status.as_u16(), self.quoted(&body)))
@@ -109,10 +109,6 @@ fn cleaned(mut answer: ResponsePacket) -> ResponsePacket {
         }
     }
     answer
-}
-
-fn is_error(answer: &ResponsePacket) -> bool {
-    answer.is_error()
 }
 
 impl Service<RequestPacket> for HttpTransport {

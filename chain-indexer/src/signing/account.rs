@@ -22,7 +22,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Why there is no signature.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
     /// It may answer later.
@@ -80,7 +79,6 @@ struct Inner {
     signer: Signer,
 }
 
-/// Where the key is.
 enum Signer {
     Local(PrivateKeySigner),
     Pkcs11(Pkcs11Signer),

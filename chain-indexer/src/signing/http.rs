@@ -4,7 +4,6 @@ use super::SignError;
 use reqwest::{Response, StatusCode};
 use std::error::Error as _;
 
-/// The longest answer that is read.
 const ANSWER_MAX: usize = 64 * 1024;
 /// The longest text of the signer in a log line.
 const TEXT_MAX: usize = 200;

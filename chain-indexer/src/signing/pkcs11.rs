@@ -24,12 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Where the key is.
 #[derive(Debug, Clone)]
 pub struct Pkcs11Config {
-    /// The vendor's library.
     pub module: PathBuf,
-    /// The token's label.
     pub token: String,
     /// The label of the key pair, or of the private key.
     pub key: String,
@@ -180,7 +177,6 @@ fn find_key(session: &Session, config: &Pkcs11Config) -> Result<ObjectHandle, Si
     }
 }
 
-/// The address of a public key in a token.
 fn address_of(session: &Session, key: ObjectHandle) -> Result<Address, SignError> {
     let attributes = session.get_attributes(key, &[AttributeType::EcPoint]).map_err(failed)?;
     let [Attribute::EcPoint(point)] = attributes.as_slice() else {

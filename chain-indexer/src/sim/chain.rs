@@ -37,7 +37,6 @@ enum Stage {
     Over,
 }
 
-/// The contracts' state after a block.
 #[derive(Debug, Clone)]
 struct World {
     /// Of settler, escrow, anchor and payouts.
@@ -58,7 +57,6 @@ pub(super) struct SimBlock {
     world: World,
 }
 
-/// A machine's view of the chain at a moment.
 #[derive(Debug)]
 pub(super) struct View {
     /// By number.
@@ -189,7 +187,6 @@ impl SimChain {
         Some(logs)
     }
 
-    /// The blocks from one down to the first.
     pub(super) fn path_to(&self, hash: B256) -> Option<Vec<&Arc<SimBlock>>> {
         let mut path = Vec::new();
         let mut block = self.all.get(&hash)?;
@@ -269,7 +266,6 @@ impl SimChain {
         place(head, txs, world)
     }
 
-    /// A transaction that is possible now.
     fn transaction(&mut self, world: &mut World) -> (B256, Vec<PrimitiveLog>) {
         let at = self.rng.between(0, 5);
         let index = usize::try_from(at).unwrap_or_default() % ENTITIES;
@@ -331,17 +327,14 @@ impl SimChain {
             timelock: 20,
             seq: bump(world, 1),
         };
-        vec![
-            log(self.deployment.settler, created.encode_log_data()),
-            log(self.deployment.escrow, locked.encode_log_data()),
-        ]
+        vec![self.of_settler(&created), self.of_escrow(&locked)]
     }
 
     fn fill(&self, world: &mut World, index: usize, id: B256) -> Vec<PrimitiveLog> {
         world.stages[index] = Stage::Filled;
         let solver = Address::repeat_byte(1);
         let event = IntentSettler::Filled { intentId: id, solver, payoutRef: id, seq: bump(world, 0) };
-        vec![log(self.deployment.settler, event.encode_log_data())]
+        vec![self.of_settler(&event)]
     }
 
     fn settle(&self, world: &mut World, index: usize, id: B256) -> Vec<PrimitiveLog> {
@@ -349,10 +342,7 @@ impl SimChain {
         let (solver, amount) = (Address::repeat_byte(1), U256::from(LOCKED_AMOUNT));
         let settled = IntentSettler::Settled { intentId: id, solver, amountIn: amount, seq: bump(world, 0) };
         let released = Escrow::Released { id, preimage: id, seq: bump(world, 1) };
-        vec![
-            log(self.deployment.settler, settled.encode_log_data()),
-            log(self.deployment.escrow, released.encode_log_data()),
-        ]
+        vec![self.of_settler(&settled), self.of_escrow(&released)]
     }
 
     fn cancel(&self, world: &mut World, index: usize, id: B256) -> Vec<PrimitiveLog> {
@@ -361,13 +351,17 @@ impl SimChain {
         let cancelled =
             IntentSettler::Cancelled { intentId: id, maker, amountIn: amount, seq: bump(world, 0) };
         let refunded = Escrow::Refunded { id, seq: bump(world, 1) };
-        vec![
-            log(self.deployment.settler, cancelled.encode_log_data()),
-            log(self.deployment.escrow, refunded.encode_log_data()),
-        ]
+        vec![self.of_settler(&cancelled), self.of_escrow(&refunded)]
     }
 
-    /// A contract's count after a block.
+    fn of_settler(&self, event: &impl SolEvent) -> PrimitiveLog {
+        log(self.deployment.settler, event.encode_log_data())
+    }
+
+    fn of_escrow(&self, event: &impl SolEvent) -> PrimitiveLog {
+        log(self.deployment.escrow, event.encode_log_data())
+    }
+
     pub(super) fn seq(&self, contract: Address, block: &SimBlock) -> u64 {
         let at = self.contracts().iter().position(|ours| *ours == contract);
         at.map_or(0, |at| block.world.seqs[at])

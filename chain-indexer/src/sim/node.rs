@@ -45,36 +45,34 @@ pub(super) struct Weaknesses {
 impl Weaknesses {
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let mut often = |share: u64| if rng.chance(share) { *rng.pick(&[10, 40, 150]) } else { 0 };
-        let (broken, limited, nothing) = (often(400), often(300), often(200));
-        let (lost_log, lost_tail, empty) = (often(400), often(400), often(400));
-        let (doubled, shuffled, removed, orphans) = (often(300), often(300), often(300), often(300));
-        let (lagging, lost_receipt) = (often(500), often(200));
-        let forgets_state = rng.chance(300);
-        Self {
-            broken,
-            limited,
-            nothing,
-            lost_log,
-            lost_tail,
-            empty,
-            doubled,
-            shuffled,
-            removed,
-            orphans,
-            lagging,
-            lost_receipt,
+        let mut drawn = Self {
+            broken: often(400),
+            limited: often(300),
+            nothing: often(200),
+            lost_log: often(400),
+            lost_tail: often(400),
+            empty: often(400),
+            doubled: often(300),
+            shuffled: often(300),
+            removed: often(300),
+            orphans: often(300),
+            lagging: often(500),
+            lost_receipt: often(200),
+            forgets_state: rng.chance(300),
             blind: rng.chance(150),
             range_limit: *rng.pick(&[u64::MAX, u64::MAX, 2_000, 50, 7]),
-            forgets_state,
-            // A node that neither keeps state nor returns receipts proves nothing about old blocks.
-            no_receipts: !forgets_state && rng.chance(200),
-            no_proof: !forgets_state && rng.chance(150),
-            no_finalized: rng.chance(50),
-        }
+            no_receipts: false,
+            no_proof: false,
+            no_finalized: false,
+        };
+        // A node that neither keeps state nor returns receipts proves nothing about old blocks.
+        drawn.no_receipts = !drawn.forgets_state && rng.chance(200);
+        drawn.no_proof = !drawn.forgets_state && rng.chance(150);
+        drawn.no_finalized = rng.chance(50);
+        drawn
     }
 }
 
-/// The chain and its endpoints.
 #[derive(Debug)]
 pub(super) struct Sim {
     pub(super) chain: SimChain,
@@ -95,7 +93,6 @@ impl Sim {
     }
 }
 
-/// One endpoint.
 #[derive(Debug, Clone)]
 pub(super) struct SimNode {
     pub(super) sim: Arc<Mutex<Sim>>,
@@ -141,7 +138,6 @@ impl SimNode {
         !answering.quiet && self.sim().rng.chance(per_mille)
     }
 
-    /// Modifies logs by the endpoint's faults.
     fn spoil(&self, answering: &Answering, logs: &mut Vec<Log>) {
         if answering.quiet {
             return;

@@ -3,11 +3,9 @@
 use super::Broken;
 use super::chain::SimChain;
 use super::node::Sim;
-use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, settler::IntentSettler};
 use crate::gate::Wait;
-use alloy::primitives::{Address, B256};
+use alloy::primitives::{Address, B256, U256};
 use alloy::rpc::types::Log;
-use alloy::sol_types::SolEventInterface;
 use dvp_store::PgPool;
 use dvp_store::chain::open_facts;
 use dvp_store::chain::{self as store, Cursor};
@@ -28,10 +26,8 @@ struct ExpectedLog {
     seq: u64,
 }
 
-/// A block and a log index.
 type EventPosition = (B256, u64);
 
-/// The facts that the workflow has consumed.
 #[derive(Debug, Default)]
 pub(super) struct Consumed {
     /// The positions of the facts' events, by id.
@@ -46,9 +42,10 @@ pub(super) async fn cursor(pool: &PgPool, chain_id: u64) -> Result<Option<Cursor
     Ok(store::find_cursor(&mut conn, chain_id).await?)
 }
 
-/// Cursor and canonical events at one moment: a dropped step may still be committing.
+/// Cursor, canonical blocks and canonical events at one moment: a dropped step may still be committing.
 pub(super) struct Snapshot {
     pub(super) cursor: Cursor,
+    blocks: Vec<B256>,
     kept: BTreeSet<ExpectedLog>,
 }
 
@@ -57,9 +54,15 @@ pub(super) async fn snapshot(pool: &PgPool, chain_id: u64) -> Result<Option<Snap
     let begin = "begin isolation level repeatable read read only";
     let mut tx = pool.begin_with(begin).await?;
     let cursor = store::find_cursor(&mut tx, chain_id).await?;
+    let blocks: Vec<Vec<u8>> =
+        sqlx::query_scalar("select hash from chain_block where chain_id = $1 and canonical")
+            .bind(chain_id.cast_signed())
+            .fetch_all(&mut *tx)
+            .await?;
+    let blocks = blocks.iter().map(|hash| B256::from_slice(hash)).collect();
     let kept = kept(&mut tx, chain_id).await?;
     tx.rollback().await?;
-    Ok(cursor.map(|cursor| Snapshot { cursor, kept }))
+    Ok(cursor.map(|cursor| Snapshot { cursor, blocks, kept }))
 }
 
 /// Holds at any moment: the stored rows are those of one branch of the chain, from the beginning, without a gap.
@@ -69,8 +72,9 @@ pub(super) fn rows_are_of_one_branch(
     snapshot: &Snapshot,
     whole: bool,
 ) -> Result<(), Broken> {
-    let Snapshot { cursor, kept } = snapshot;
+    let Snapshot { cursor, blocks, kept } = snapshot;
     let expected = expected(&locked(sim).chain, cursor.head_hash)?;
+    blocks_are_of_one_branch(&locked(sim).chain, cursor.head_hash, blocks)?;
     if *kept == expected {
         return Ok(());
     }
@@ -95,56 +99,36 @@ pub(super) fn rows_are_of_one_branch(
     Ok(())
 }
 
+fn blocks_are_of_one_branch(chain: &SimChain, head: B256, blocks: &[B256]) -> Result<(), Broken> {
+    let path = chain.path_to(head).unwrap_or_default();
+    let path: HashSet<B256> = path.iter().map(|block| block.head.hash).collect();
+    match blocks.iter().find(|hash| !path.contains(*hash)) {
+        Some(other) => Err(format!("block {other} is canonical, and not of the branch of {head}").into()),
+        None => Ok(()),
+    }
+}
+
 fn expected(chain: &SimChain, head: B256) -> Result<BTreeSet<ExpectedLog>, Broken> {
     let logs =
         chain.logs_up_to(head).ok_or_else(|| format!("the cursor is at a block that never was: {head}"))?;
-    logs.into_iter().map(|log| Ok(keep(log, seq(chain, log)?))).collect()
+    Ok(logs.into_iter().map(keep).collect())
 }
 
-fn keep(log: &Log, seq: u64) -> ExpectedLog {
+fn keep(log: &Log) -> ExpectedLog {
     ExpectedLog {
         number: log.block_number.unwrap_or_default(),
         log_index: log.log_index.unwrap_or_default(),
         block_hash: log.block_hash.unwrap_or_default(),
         tx_hash: log.transaction_hash.unwrap_or_default(),
         contract: log.address(),
-        seq,
+        seq: seq(log),
     }
 }
 
-/// An independent derivation of the event's number.
-fn seq(chain: &SimChain, log: &Log) -> Result<u64, Broken> {
-    use Escrow::EscrowEvents as E;
-    use IntentSettler::IntentSettlerEvents as I;
-    use Payouts::PayoutsEvents as P;
-    use ReceiptAnchor::ReceiptAnchorEvents as A;
-    let deployment = &chain.deployment;
-    let address = log.address();
-    let unexpected = || Broken::from(format!("the simulator made an event it does not know: {log:?}"));
-    if address == deployment.settler {
-        match I::decode_log(&log.inner).map_err(|_| unexpected())?.data {
-            I::Created(e) => Ok(e.seq),
-            I::Filled(e) => Ok(e.seq),
-            I::Settled(e) => Ok(e.seq),
-            I::Cancelled(e) => Ok(e.seq),
-            _ => Err(unexpected()),
-        }
-    } else if address == deployment.escrow {
-        match E::decode_log(&log.inner).map_err(|_| unexpected())?.data {
-            E::Locked(e) => Ok(e.seq),
-            E::Released(e) => Ok(e.seq),
-            E::Refunded(e) => Ok(e.seq),
-            _ => Err(unexpected()),
-        }
-    } else if address == deployment.anchor {
-        let A::Anchored(e) = A::decode_log(&log.inner).map_err(|_| unexpected())?.data;
-        Ok(e.seq)
-    } else {
-        match P::decode_log(&log.inner).map_err(|_| unexpected())?.data {
-            P::Paid(e) => Ok(e.seq),
-            _ => Err(unexpected()),
-        }
-    }
+/// An independent derivation of the event's number: the last word of its data.
+fn seq(log: &Log) -> u64 {
+    let data = &log.data().data;
+    U256::from_be_slice(&data[data.len().saturating_sub(32)..]).saturating_to()
 }
 
 async fn kept(conn: &mut PgConnection, chain_id: u64) -> Result<BTreeSet<ExpectedLog>, Broken> {
@@ -170,36 +154,26 @@ async fn kept(conn: &mut PgConnection, chain_id: u64) -> Result<BTreeSet<Expecte
 
 /// The cursor's final block is final on the chain.
 pub(super) fn final_is_final(chain: &SimChain, cursor: &Cursor) -> Result<(), Broken> {
-    let now = chain.now();
-    if chain.violated || cursor.final_number.0 < super::chain::DEPLOYED_BLOCK {
+    let (number, finalized) = (cursor.final_number.0, chain.now().finalized);
+    if chain.violated || number < super::chain::DEPLOYED_BLOCK {
         return Ok(());
     }
-    if cursor.final_number.0 > now.finalized {
-        return Err(format!(
-            "block {} counts as final, the chain is at {}",
-            cursor.final_number.0, now.finalized
-        )
-        .into());
+    if number > finalized {
+        return Err(format!("block {number} counts as final, the chain is at {finalized}").into());
     }
-    let path = chain.path_to(cursor.head_hash).unwrap_or_default();
-    let ours = path.iter().find(|block| block.head.number.0 == cursor.final_number.0);
-    let theirs = now.at(cursor.final_number.0);
-    match (ours, theirs) {
-        (Some(ours), Some(theirs)) if ours.head.hash == theirs.head.hash => Ok(()),
-        _ => Err(format!("block {} counts as final and is not the chain's", cursor.final_number.0).into()),
+    if final_is_gone(chain, cursor) {
+        return Err(format!("block {number} counts as final and is not the chain's").into());
     }
+    Ok(())
 }
 
 /// Whether the cursor's final block is no longer on the chain.
 pub(super) fn final_is_gone(chain: &SimChain, cursor: &Cursor) -> bool {
     let path = chain.path_to(cursor.head_hash).unwrap_or_default();
-    let ours = path.iter().find(|block| block.head.number.0 == cursor.final_number.0);
+    let ours = path.iter().find(|block| block.head.number == cursor.final_number);
     let now = chain.now();
     let theirs = now.at(cursor.final_number.0);
-    match (ours, theirs) {
-        (Some(ours), Some(theirs)) => ours.head.hash != theirs.head.hash,
-        _ => true,
-    }
+    ours.map(|block| block.head.hash) != theirs.map(|block| block.head.hash) || ours.is_none()
 }
 
 /// Another branch reported the same of the fact's entity after it.

@@ -58,7 +58,6 @@ pub struct SimDatabase {
     _database: TestDatabase,
 }
 
-/// What happened under a seed.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     pub steps: u32,
@@ -150,11 +149,6 @@ struct Run<'a> {
     foreign: VecDeque<Entity>,
     violates: bool,
     outcome: Outcome,
-}
-
-enum Interrupt {
-    Drop,
-    Cut,
 }
 
 impl<'a> Run<'a> {
@@ -260,12 +254,7 @@ impl<'a> Run<'a> {
         let polls = self.rng.between(1, 70);
         let result = match what {
             0..=54 => Some(self.indexer.step(&self.lease).await),
-            55..=74 => {
-                interrupted(self.indexer.step(&self.lease), polls, Interrupt::Drop, self.database).await
-            }
-            75..=82 => {
-                interrupted(self.indexer.step(&self.lease), polls, Interrupt::Cut, self.database).await
-            }
+            55..=82 => self.interrupted(polls, what < 75).await,
             83..=95 => Some(self.failing_statement().await?),
             _ => Some(self.another_owner().await?),
         };
@@ -278,6 +267,17 @@ impl<'a> Run<'a> {
             self.questions(false).await?;
         }
         Ok(())
+    }
+
+    /// Runs a step until it was polled this often; then it is dropped, or continues without its connection.
+    async fn interrupted(&mut self, polls: u64, is_dropped: bool) -> Option<Result<Step, IndexError>> {
+        let mut step = pin!(self.indexer.step(&self.lease));
+        let ended = polled(step.as_mut(), polls).await;
+        if ended.is_some() || is_dropped {
+            return ended;
+        }
+        self.database.cut_connections().await;
+        Some(step.await)
     }
 
     /// Commands are restored from a backup, and the service is started again.
@@ -415,24 +415,6 @@ pub(super) async fn polled<F: Future>(mut step: Pin<&mut F>, polls: u64) -> Opti
         if polled > polls { Poll::Ready(None) } else { step.as_mut().poll(context).map(Some) }
     })
     .await
-}
-
-/// Runs a step until it was polled this often; then it is dropped, or continues without its connection.
-async fn interrupted<F: Future>(
-    step: F,
-    polls: u64,
-    interrupt: Interrupt,
-    database: &SimDatabase,
-) -> Option<F::Output> {
-    let mut step = pin!(step);
-    match (polled(step.as_mut(), polls).await, interrupt) {
-        (Some(output), _) => Some(output),
-        (None, Interrupt::Drop) => None,
-        (None, Interrupt::Cut) => {
-            database.cut_connections().await;
-            Some(step.await)
-        }
-    }
 }
 
 fn indexer(

@@ -1,8 +1,6 @@
 //! Payments for locks on another chain: neither chain waits for the other, what is reported is final, and so is that a
 //! payment was never made.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use crate::support::{Chain, Order, Running, anchor, key, until};
 use dvp_chain_indexer::gate::{PayoutGate, Wait};
 use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
@@ -45,30 +43,26 @@ async fn paying_chain() -> (Chain, Order) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_on_a_chain_that_stands_still_does_not_hold_up_the_release_of_its_lock() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
+    let (chain, _running) = Chain::running().await;
     let order = chain.scene.order(1).await;
-    chain.command("one", chain.scene.create_command(&order)).await;
-    chain.command("one", chain.scene.fill_command(&order)).await;
+    chain.create_and_fill("one", &order).await;
     chain.state("one", "fill", "done").await;
     elsewhere(&chain, &order, transfer(&chain, &order, u64::MAX)).await;
     chain.command("one", chain.scene.settle_command(&order)).await;
     chain.state("one", "settle", "done").await;
     chain.state("one", "transfer", "pending").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_for_a_lock_elsewhere_is_reported_when_it_is_final() {
     let (chain, order) = paying_chain().await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.command("one", transfer(&chain, &order, u64::MAX)).await;
     chain.state("one", "transfer", "done").await;
     let gated = "select exists (select from chain_fact where kind = 'transferred' and gate is not null)";
     assert!(chain.one::<bool>(gated).await, "it is not final yet");
     chain.mined(100).await;
     until("the payment is reported", async || !chain.one::<bool>(gated).await).await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +71,7 @@ async fn the_loss_of_a_reported_payment_for_a_lock_elsewhere_is_reported() {
     chain.mined(3).await;
     // A gate that is too shallow.
     chain.config.payout_gate = PayoutGate::always(Wait::Depth(1));
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.command("one", transfer(&chain, &order, u64::MAX)).await;
     let open = "select exists (select from chain_fact where kind = 'transferred' and gate is null)";
     until("the payment is reported", async || chain.one(open).await).await;
@@ -86,7 +80,6 @@ async fn the_loss_of_a_reported_payment_for_a_lock_elsewhere_is_reported() {
     chain.fact(order.id, "transfer_lost").await;
     // It is sent again.
     chain.state("one", "transfer", "done").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +88,7 @@ async fn that_a_payment_was_never_made_is_proved_by_a_final_block() {
     // Only the newest block is after the payment's last second.
     chain.scene.pass(600).await;
     let late = chain.scene.now().await - 1;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.command("one", transfer(&chain, &order, late)).await;
     let judged =
         "select exists (select from chain_command where kind = 'transfer' and not_before > created_at)";
@@ -110,7 +103,6 @@ async fn that_a_payment_was_never_made_is_proved_by_a_final_block() {
         if command == "transfer" && code == "transfer_rejected"),
         "{facts:?}"
     );
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,11 +117,10 @@ async fn a_payment_waits_while_the_chain_of_its_lock_is_halted() {
         .await;
     chain.command("one", transfer(&chain, &order, u64::MAX)).await;
     chain.command("two", anchor(0x5e)).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     // Of lower priority than a payment.
     chain.state("two", "anchor", "done").await;
     chain.state("one", "transfer", "pending").await;
     chain.run("update chain_cursor set halted = null, halted_detail = null, halted_at = null").await;
     chain.state("one", "transfer", "done").await;
-    running.stop().await;
 }

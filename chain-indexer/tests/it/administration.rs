@@ -1,11 +1,10 @@
 //! The administration of the contracts, the effect of a pause, and the return of a filled order's funds by two
 //! operators.
 
-use crate::support::{FUNDS, OPERATORS, PAUSER, Scene, key, name};
+use crate::support::{FUNDS, OPERATORS, PAUSER, Scene, key};
 use alloy::primitives::{Address, U256};
 use alloy::sol_types::SolEvent;
-use dvp_chain_indexer::contracts::payouts::Payouts;
-use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::contracts::{payouts::Payouts, settler::IntentSettler};
 use dvp_chain_indexer::deploy::{CapSpec, DeployError, DeployPlan, deploy};
 use std::time::Duration;
 
@@ -86,18 +85,18 @@ async fn a_pause_stops_new_orders_and_no_exit() {
             assert_eq!(scene.revert_of(by, at, &pause).await.is_none(), outcome);
         }
         assert!(scene.succeeds(&scene.admin, at, &pause).await);
-        let resume = scene.revert_of(pauser.address(), at, &IntentSettler::unpauseCall {}).await;
-        assert_eq!(name(resume), "AccessControlUnauthorizedAccount", "a pauser resumes");
+        let resume = scene.outcome_of(pauser.address(), at, &IntentSettler::unpauseCall {}).await;
+        assert_eq!(resume, "AccessControlUnauthorizedAccount", "a pauser resumes");
     }
     let relayer = scene.relayer.address();
     let order = scene.order(5).await;
     let create = scene.create_call(&order, scene.signed(&order));
-    assert_eq!(name(scene.revert_of(relayer, settler, &create).await), "PausedNow");
+    assert_eq!(scene.outcome_of(relayer, settler, &create).await, "PausedNow");
     let params = scene.swap_params(&order, scene.output(relayer, 1));
     let swap = IntentSettler::swapCall { params };
-    assert_eq!(name(scene.revert_of(relayer, settler, &swap).await), "PausedNow");
+    assert_eq!(scene.outcome_of(relayer, settler, &swap).await, "PausedNow");
     let pay = Payouts::payCall { payment: scene.payment(9, 1), authorization: Default::default() };
-    assert_eq!(name(scene.revert_of(relayer, payouts, &pay).await), "PausedNow");
+    assert_eq!(scene.outcome_of(relayer, payouts, &pay).await, "PausedNow");
 
     for order in &open[..3] {
         scene.fill(order).await;
@@ -120,7 +119,7 @@ async fn only_two_operators_return_a_filled_order() {
         scene.lock(order).await;
     }
     let anyone = scene.admin.address();
-    let outcome = async |call| name(scene.revert_of(anyone, at, &call).await);
+    let outcome = async |call| scene.outcome_of(anyone, at, &call).await;
     let deadline = scene.now().await + 500;
     assert_eq!(outcome(scene.return_call(&order, OPERATORS, deadline)).await, "WrongState", "not filled");
     for order in [&order, &other] {
@@ -155,17 +154,13 @@ async fn only_two_operators_return_a_filled_order() {
     assert!(scene.succeeds(&scene.admin, at, &right).await);
     assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100, "the other one is still locked");
     assert_eq!(outcome(right).await, "WrongState", "twice");
-    let settled = scene.revert_of(scene.relayer.address(), at, &scene.settle_call(&order)).await;
-    assert_eq!(name(settled), "WrongState", "the solver is paid too");
+    let settled = scene.outcome_of(scene.relayer.address(), at, &scene.settle_call(&order)).await;
+    assert_eq!(settled, "WrongState", "the solver is paid too");
 }
 
 #[tokio::test]
-async fn the_deployer_connects_the_contracts_and_refuses_a_relayer_as_operator() {
+async fn the_deployer_refuses_a_relayer_as_operator_and_a_cap_of_an_unknown_token() {
     let scene = Scene::new().await;
-    let at = &scene.deployment;
-    assert_eq!(scene.view(at.settler, IntentSettler::escrowCall {}).await, at.escrow);
-    assert_eq!(scene.view(at.settler, IntentSettler::payoutsCall {}).await, at.payouts);
-    assert_eq!(scene.view(at.payouts, Payouts::settlerCall {}).await, at.settler);
     let both = vec![scene.relayer.address()];
     let plan = DeployPlan { relayers: both.clone(), operators: both, ..DeployPlan::default() };
     let refused = deploy(&scene.node.rpc_url(), &scene.admin, &plan, None).await;
@@ -174,6 +169,6 @@ async fn the_deployer_connects_the_contracts_and_refuses_a_relayer_as_operator()
         caps: vec![CapSpec { payer: Address::ZERO, token: "NONE".into(), per_day: Default::default() }],
         ..DeployPlan::default()
     };
-    let refused = deploy(&scene.node.rpc_url(), &scene.admin, &plan, Some(at.clone())).await;
+    let refused = deploy(&scene.node.rpc_url(), &scene.admin, &plan, Some(scene.deployment.clone())).await;
     assert!(matches!(refused, Err(DeployError::UnknownToken(_))), "{refused:?}");
 }

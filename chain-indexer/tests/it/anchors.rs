@@ -34,7 +34,7 @@ async fn the_index_has_no_anchor_of_a_stranger() {
     let mut chain = Chain::new().await;
     chain.config.finality_margin = 0;
     chain.scene.anchor(&chain.scene.maker, 0x77).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     until("the stranger's anchor is read", async || !chain.logs("Anchored").await.is_empty()).await;
     let find = async || {
         let mut conn = chain.pool().acquire().await.unwrap();
@@ -46,5 +46,4 @@ async fn the_index_has_no_anchor_of_a_stranger() {
     chain.mined(8).await;
     let is_final = async || find().await.is_some_and(|anchor| anchor.is_final);
     chain.mined_until("the anchor is final", is_final).await;
-    running.stop().await;
 }

@@ -1,7 +1,5 @@
 //! Commands and transactions that fail: each is set aside by itself, and the others go on.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use crate::support::answers::{Answers, forward, serve};
 use crate::support::{Chain, FUNDS, Order, Running, Scene, raw, until, vault};
 use alloy::primitives::{Address, B256, U256};
@@ -81,15 +79,10 @@ async fn a_payment_to_nobody_is_set_aside_and_the_locks_go_on() {
     let orders = chain.scene.orders(1, 3).await;
     let to_nobody = chain.scene.transfer(B256::repeat_byte(0x71), Address::ZERO, 40);
     chain.command("nobody", ChainCommand::Transfer(Box::new(to_nobody))).await;
-    for order in &orders {
-        chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
-    }
-    let running = Running::start(&chain);
-    for order in &orders {
-        chain.fact(order.id, "created").await;
-    }
+    chain.create_all(&orders).await;
+    let _running = Running::start(&chain);
+    chain.all_created(&orders).await;
     chain.state("nobody", "transfer", "failed").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,13 +98,9 @@ async fn a_command_that_no_node_can_simulate_is_set_aside_and_the_others_are_car
             is_on: AtomicBool::new(true),
         });
         chain.config.rpc_url = serve(Arc::clone(&node)).await;
-        for order in &orders {
-            chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
-        }
-        let running = Running::start(&chain);
-        for order in orders.iter().filter(|order| order.id != guilty.id) {
-            chain.fact(order.id, "created").await;
-        }
+        chain.create_all(&orders).await;
+        let _running = Running::start(&chain);
+        chain.all_created(orders.iter().filter(|order| order.id != guilty.id)).await;
         let why = chain.troubled(&guilty.id.to_string(), "create").await;
         assert!(!why.contains('\0') && !why.contains('\u{202e}'), "{fault:?}: {why:?}");
         assert_eq!(listed(&chain).await.len(), 1, "{fault:?}: the guilty one alone");
@@ -120,7 +109,6 @@ async fn a_command_that_no_node_can_simulate_is_set_aside_and_the_others_are_car
         chain.run("update chain_command set not_before = now() where state = 'pending'").await;
         chain.fact(guilty.id, "created").await;
         assert!(listed(&chain).await.is_empty());
-        running.stop().await;
     }
 }
 
@@ -128,9 +116,7 @@ async fn a_command_that_no_node_can_simulate_is_set_aside_and_the_others_are_car
 async fn a_command_whose_row_the_database_refuses_is_set_aside_and_the_others_are_carried_out() {
     let chain = Chain::new().await;
     let orders = chain.scene.orders(1, 6).await;
-    for order in &orders {
-        chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
-    }
+    chain.create_all(&orders).await;
     let guilty = orders[4].id;
     let refuse = format!(
         "create function refuse() returns trigger language plpgsql as
@@ -139,13 +125,10 @@ async fn a_command_whose_row_the_database_refuses_is_set_aside_and_the_others_ar
          when (old.reference = '{guilty}') execute function refuse()"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(refuse)).execute(&chain.pool()).await.unwrap();
-    let running = Running::start(&chain);
-    for order in orders.iter().filter(|order| order.id != guilty) {
-        chain.fact(order.id, "created").await;
-    }
+    let _running = Running::start(&chain);
+    chain.all_created(orders.iter().filter(|order| order.id != guilty)).await;
     chain.run("drop trigger refuse on chain_command").await;
     chain.fact(guilty, "created").await;
-    running.stop().await;
 }
 
 /// As after a master key was lost.
@@ -161,12 +144,11 @@ async fn a_transaction_whose_stored_bytes_do_not_open_is_signed_again() {
     chain.run("update tx_attempt set sealed = '\\x00', last_broadcast_at = null").await;
     let first = chain.attempts().await;
     let _: Value = raw(&chain.scene.provider, "anvil_dropTransaction", json!([first[0].hash])).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.until_attempts(2).await;
     chain.automine(true).await;
     chain.mined(1).await;
     chain.state("one", "create", "done").await;
-    running.stop().await;
 }
 
 /// The processes that ran before had them.
@@ -248,7 +230,7 @@ async fn one_failing_transaction_holds_up_no_other() {
             let rows = set_aside::list(&mut conn, 10).await.unwrap();
             rows.iter().any(|row| row.worker == "transactions" && row.about == name(&orders[0]))
         };
-        let running = Running::start(&chain);
+        let _running = Running::start(&chain);
         chain.command(&name(&orders[0]), chain.scene.create_command(&orders[0])).await;
         chain.state(&name(&orders[0]), "create", "sent").await;
         until("the transaction is listed", is_listed).await;
@@ -260,10 +242,7 @@ async fn one_failing_transaction_holds_up_no_other() {
         drop(injected);
         chain.automine(true).await;
         chain.mined(1).await;
-        for order in &orders {
-            chain.fact(order.id, "created").await;
-        }
-        running.stop().await;
+        chain.all_created(&orders).await;
     }
 }
 

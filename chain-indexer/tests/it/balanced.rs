@@ -1,7 +1,5 @@
 //! One URL behind which nodes differ: a block that one has announced, and another one does not have yet.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use crate::support::Chain;
 use crate::support::answers::{Answers, forward, serve};
 use alloy::eips::BlockId;

@@ -1,15 +1,12 @@
 //! Batches: items are independent, and none fails because of another one or of a caller short of gas.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use crate::support::odd::*;
 use crate::support::{Order, Scene, name};
 use alloy::eips::BlockId;
 use alloy::primitives::{B256, Bytes, TxKind, U256};
 use alloy::rpc::types::TransactionReceipt;
 use alloy::sol_types::{SolCall, SolEvent};
-use dvp_chain_indexer::contracts::payouts::Payouts;
-use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::contracts::{payouts::Payouts, settler::IntentSettler};
 use dvp_chain_indexer::rpc::{self, Simulated};
 
 const ITEM_GAS: u64 = 500_000;
@@ -203,14 +200,14 @@ async fn only_the_contracts_call_items_and_only_relayers_batches() {
     let at = scene.deployment.settler;
     let item = IntentSettler::createItemCall { params };
     for by in [scene.relayer.address(), scene.admin.address()] {
-        assert_eq!(name(scene.revert_of(by, at, &item).await), "OnlyItself");
+        assert_eq!(scene.outcome_of(by, at, &item).await, "OnlyItself");
     }
     let many = create(&scene, &[order]);
-    let refused = scene.revert_of(scene.admin.address(), at, &many).await;
-    assert_eq!(name(refused), "AccessControlUnauthorizedAccount");
+    let refused = scene.outcome_of(scene.admin.address(), at, &many).await;
+    assert_eq!(refused, "AccessControlUnauthorizedAccount");
     let item = Payouts::payItemCall {
         params: Payouts::PayParams { payment: scene.payment(1, 1), authorization: Bytes::new() },
     };
-    let refused = scene.revert_of(scene.relayer.address(), scene.deployment.payouts, &item).await;
-    assert_eq!(name(refused), "OnlyItself");
+    let refused = scene.outcome_of(scene.relayer.address(), scene.deployment.payouts, &item).await;
+    assert_eq!(refused, "OnlyItself");
 }

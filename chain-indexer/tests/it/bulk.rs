@@ -1,7 +1,5 @@
 //! Ranges are written in bulk with the same result as single blocks; facts are published for entities with commands.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use alloy::primitives::{Address, B256, keccak256};
 use dvp_domain::chain::{BlockNumber, CommandKind};
 use dvp_sandbox::embedded::TestDatabase;
@@ -48,7 +46,7 @@ fn logs() -> Vec<LogRow> {
 }
 
 /// A chain's first block, read.
-pub(crate) async fn begin(pool: &PgPool, chain_id: u64) -> Cursor {
+async fn begin(pool: &PgPool, chain_id: u64) -> Cursor {
     let start = Cursor {
         chain_id,
         head_number: BlockNumber(0),

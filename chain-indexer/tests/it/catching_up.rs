@@ -1,7 +1,5 @@
 //! Blocks that wait are read together, also when some of them cannot be.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use crate::support::Chain;
 use crate::support::node::{Node, Reader};
 use dvp_chain_indexer::indexer::Step;

@@ -4,8 +4,7 @@ use crate::support::{Scene, raw, set_balance};
 use alloy::primitives::{Address, U256};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedToken, Finding, Payer, check_up};
-use dvp_chain_indexer::contracts::settler::IntentSettler;
-use dvp_chain_indexer::contracts::token::TestToken;
+use dvp_chain_indexer::contracts::{settler::IntentSettler, token::TestToken};
 use serde_json::json;
 
 fn config(scene: &Scene) -> ChainConfig {
@@ -50,7 +49,6 @@ async fn only(
     assert_eq!(matches!(defect, Defect::Contradiction(_)), is_contradiction, "{defect:?}");
 }
 
-/// A scene whose payer has funds.
 async fn funded() -> Scene {
     let scene = Scene::new().await;
     scene.fund_solver(5).await;

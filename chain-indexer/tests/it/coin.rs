@@ -1,17 +1,12 @@
 //! The chain's coin: deposits for orders, and payments in it.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
-use crate::support::{Chain, FUNDS, Order, Running, Scene, eventually, key, name, until, vault};
+use crate::support::{Chain, FUNDS, Order, Running, Scene, eventually, key, until, vault};
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, Bytes, TxKind, U256};
 use alloy::providers::Provider;
 use alloy::sol_types::{SolCall, SolEvent};
-use dvp_chain_indexer::contracts::coin::CoinGate;
-use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
-use dvp_chain_indexer::contracts::test_coin::TestCoin;
-use dvp_chain_indexer::contracts::token::TestToken;
+use dvp_chain_indexer::contracts::{coin::CoinGate, payouts::Payouts, test_coin::TestCoin, token::TestToken};
 use dvp_chain_indexer::deploy::{CoinContracts, DeployPlan, deploy};
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::rpc;
@@ -58,7 +53,6 @@ async fn deposited(scene: &Scene, id: B256, by: Address) -> u64 {
     scene.view(scene.coin().gate, CoinGate::depositsCall { id, depositor: by }).await.to()
 }
 
-/// A contract that receives coin.
 async fn payee(scene: &Scene) -> Address {
     let receipt = scene.send(&scene.admin, TxKind::Create, OddPayee::BYTECODE.clone()).await;
     receipt.contract_address.unwrap_or_else(|| panic!("no payee"))
@@ -85,9 +79,9 @@ async fn an_order_takes_its_makers_deposit_and_the_rest_goes_back_in_coin() {
     let (maker, relayer) = (scene.maker.address(), scene.relayer.address());
     let create = create(&scene, &order);
     assert!(scene.deposits(scene.admin.address(), order.id, 1_000).await, "a stranger under the same id");
-    assert_eq!(name(scene.revert_of(relayer, at, &create).await), "DepositTooSmall");
+    assert_eq!(scene.outcome_of(relayer, at, &create).await, "DepositTooSmall");
     assert!(scene.deposits(maker, order.id, 60).await, "before the order exists");
-    assert_eq!(name(scene.revert_of(relayer, at, &create).await), "DepositTooSmall");
+    assert_eq!(scene.outcome_of(relayer, at, &create).await, "DepositTooSmall");
     assert!(scene.deposits(maker, order.id, 70).await);
     assert!(scene.succeeds(&scene.relayer, at, &create).await);
     assert_eq!(held(&scene, scene.deployment.escrow).await, 100);
@@ -104,7 +98,7 @@ async fn an_order_takes_its_makers_deposit_and_the_rest_goes_back_in_coin() {
     let reclaim = CoinGate::reclaimCall { id: order.id, to: key(9).address() };
     assert!(scene.succeeds(&scene.maker, gate, &reclaim).await);
     assert_eq!(scene.coin_of(key(9).address()).await, before + U256::from(35));
-    assert_eq!(name(scene.revert_of(maker, gate, &reclaim).await), "NothingDeposited", "twice");
+    assert_eq!(scene.outcome_of(maker, gate, &reclaim).await, "NothingDeposited", "twice");
     let theirs = CoinGate::reclaimCall { id: order.id, to: scene.admin.address() };
     assert!(scene.succeeds(&scene.admin, gate, &theirs).await);
     assert_eq!(held(&scene, gate).await, 0);
@@ -118,16 +112,16 @@ async fn a_reclaimed_deposit_locks_nothing() {
     let (maker, relayer) = (scene.maker.address(), scene.relayer.address());
     assert!(scene.deposits(maker, order.id, 100).await);
     let create = create(&scene, &order);
-    assert_eq!(name(scene.revert_of(relayer, at, &create).await), "ok");
+    assert_eq!(scene.outcome_of(relayer, at, &create).await, "ok");
     let reclaim = CoinGate::reclaimCall { id: order.id, to: maker };
     assert!(scene.succeeds(&scene.maker, scene.coin().gate, &reclaim).await);
-    assert_eq!(name(scene.revert_of(relayer, at, &create).await), "DepositTooSmall");
+    assert_eq!(scene.outcome_of(relayer, at, &create).await, "DepositTooSmall");
     assert!(!scene.succeeds(&scene.relayer, at, &create).await);
     assert_eq!(scene.state(order.id).await, 0);
 
     assert!(scene.deposits(maker, order.id, 100).await, "deposited again");
     scene.mine_at(order.lock_by + 1).await;
-    assert_eq!(name(scene.revert_of(relayer, at, &create).await), "LockByPassed");
+    assert_eq!(scene.outcome_of(relayer, at, &create).await, "LockByPassed");
     assert!(scene.succeeds(&scene.maker, scene.coin().gate, &reclaim).await, "it is not lost");
 }
 
@@ -155,14 +149,14 @@ async fn a_deposit_pays_for_its_own_order_in_the_coin_only() {
     let (maker, relayer) = (scene.maker.address(), scene.relayer.address());
     assert!(scene.deposits(maker, order.id, 100).await);
     let other_token = Order { token: scene.token, ..order.clone() };
-    assert_eq!(name(scene.revert_of(relayer, at, &create(&scene, &other_token)).await), "NotTheCoin");
+    assert_eq!(scene.outcome_of(relayer, at, &create(&scene, &other_token)).await, "NotTheCoin");
     let other_id = Order { id: B256::repeat_byte(2), ..order.clone() };
-    assert_eq!(name(scene.revert_of(relayer, at, &create(&scene, &other_id)).await), "DepositTooSmall");
+    assert_eq!(scene.outcome_of(relayer, at, &create(&scene, &other_id)).await, "DepositTooSmall");
     let other_maker = Order { maker: scene.solver.clone(), ..order.clone() };
-    assert_eq!(name(scene.revert_of(relayer, at, &create(&scene, &other_maker)).await), "DepositTooSmall");
+    assert_eq!(scene.outcome_of(relayer, at, &create(&scene, &other_maker)).await, "DepositTooSmall");
     let (token, id) = (scene.coin().wrapped, order.id);
     let claim = CoinGate::claimCall { id, maker, token, to: relayer, amount: U256::from(100) };
-    assert_eq!(name(scene.revert_of(relayer, gate, &claim).await), "OnlyEscrow");
+    assert_eq!(scene.outcome_of(relayer, gate, &claim).await, "OnlyEscrow");
 
     assert!(!scene.deposits(maker, order.id, 0).await, "nothing");
     for contract in [gate, scene.deployment.payouts, scene.deployment.escrow] {
@@ -184,10 +178,10 @@ async fn a_depositor_that_is_a_contract_takes_its_coin_back_and_nobodys_else() {
 
     let back = |to| act(CoinGate::reclaimCall { id, to }.abi_encode());
     for to in [gate, scene.coin().wrapped, scene.deployment.payouts, scene.deployment.escrow] {
-        assert_eq!(name(scene.revert_of(key(9).address(), depositor, &back(to)).await), "CoinRefused");
+        assert_eq!(scene.outcome_of(key(9).address(), depositor, &back(to)).await, "CoinRefused");
     }
     turn(&scene, depositor, REFUSES).await;
-    assert_eq!(name(scene.revert_of(key(9).address(), depositor, &back(depositor)).await), "CoinRefused");
+    assert_eq!(scene.outcome_of(key(9).address(), depositor, &back(depositor)).await, "CoinRefused");
     // The call from within the payment is refused, and the payment stands.
     turn_to_call(&scene, depositor, REENTERS, gate, CoinGate::reclaimCall { id, to: depositor }.abi_encode())
         .await;
@@ -209,14 +203,14 @@ async fn a_payment_in_the_coin_is_made_once_from_the_payers_wrapped_coin() {
     assert_eq!(scene.coin_of(receiver).await, U256::from(400));
     assert_eq!(held(&scene, scene.solver.address()).await, 600);
     assert_eq!([held(&scene, at).await, scene.coin_of(at).await.to()], [0, 0], "nothing stays behind");
-    assert_eq!(name(scene.revert_of(relayer, at, &call).await), "AlreadyPaid");
+    assert_eq!(scene.outcome_of(relayer, at, &call).await, "AlreadyPaid");
     let too_much = pay(&scene, 2, receiver, 601);
-    assert_eq!(name(scene.revert_of(relayer, at, &too_much).await), "CapExceeded");
+    assert_eq!(scene.outcome_of(relayer, at, &too_much).await, "CapExceeded");
     // A payment in wrapped coin counts against the same cap.
     let wrapped = Payouts::Payment { token: scene.coin().wrapped, receiver, ..scene.payment(3, 600) };
     let call = Payouts::payCall { payment: wrapped, authorization: Bytes::new() };
     assert!(scene.succeeds(&scene.relayer, at, &call).await);
-    assert_eq!(name(scene.revert_of(relayer, at, &pay(&scene, 4, receiver, 1)).await), "CapExceeded");
+    assert_eq!(scene.outcome_of(relayer, at, &pay(&scene, 4, receiver, 1)).await, "CapExceeded");
 }
 
 #[tokio::test]
@@ -233,10 +227,10 @@ async fn a_receiver_that_refuses_is_not_paid_and_one_that_calls_back_changes_not
         (RETURNS_MEGABYTES, "ok"),
     ] {
         turn(&scene, odd, oddity).await;
-        assert_eq!(name(scene.revert_of(relayer, at, &call).await), outcome, "{oddity}");
+        assert_eq!(scene.outcome_of(relayer, at, &call).await, outcome, "{oddity}");
     }
     for receiver in [scene.coin().wrapped, scene.coin().gate, at, scene.deployment.escrow] {
-        assert_eq!(name(scene.revert_of(relayer, at, &pay(&scene, 1, receiver, 10)).await), "CoinRefused");
+        assert_eq!(scene.outcome_of(relayer, at, &pay(&scene, 1, receiver, 10)).await, "CoinRefused");
     }
     // The receiver may call as a relayer, and every call is still refused.
     scene.make_relayer(at, odd).await;
@@ -277,7 +271,7 @@ async fn a_swap_takes_the_coin_or_pays_it_and_both_sides_move_at_once() {
     let odd = payee(&scene).await;
     turn(&scene, odd, REFUSES).await;
     let refused = IntentSettler::swapCall { params: scene.swap_params(&to_coin, output(odd)) };
-    assert_eq!(name(scene.revert_of(relayer, at, &refused).await), "CoinRefused");
+    assert_eq!(scene.outcome_of(relayer, at, &refused).await, "CoinRefused");
     assert!(!scene.succeeds(&scene.relayer, at, &refused).await);
     assert_eq!(scene.balance(scene.maker.address()).await, FUNDS, "neither side has moved");
     // From within the payment nobody comes into the settler, the payouts or the order's own funds.
@@ -306,10 +300,10 @@ async fn contracts_without_a_wrapped_coin_refuse_the_coin() {
     scene.deployment = deploy(&url, &scene.admin, &plan, None).await.unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(scene.deployment.coin, None);
     let relayer = scene.relayer.address();
-    let refused = scene.revert_of(relayer, scene.deployment.settler, &create(&scene, &order)).await;
-    assert_eq!(name(refused), "NoGate");
-    let refused = scene.revert_of(relayer, scene.deployment.payouts, &pay(&scene, 1, solver, 1)).await;
-    assert_eq!(name(refused), "NoCoinHere");
+    let refused = scene.outcome_of(relayer, scene.deployment.settler, &create(&scene, &order)).await;
+    assert_eq!(refused, "NoGate");
+    let refused = scene.outcome_of(relayer, scene.deployment.payouts, &pay(&scene, 1, solver, 1)).await;
+    assert_eq!(refused, "NoCoinHere");
     let record: serde_json::Value = serde_json::to_value(&scene.deployment).unwrap_or_default();
     assert!(record.get("coin").is_none(), "a record without a gate has no member for it");
 }
@@ -386,7 +380,7 @@ async fn a_signed_payment_fails_only_at_a_final_block_after_its_last_second() {
     let mut another = relayer(&chain).await;
     assert_eq!(judged(&chain, &mut another).await, "pending", "its transaction may still be included");
 
-    let indexing = Running::indexer(&chain);
+    let _indexing = Running::indexer(&chain);
     let refused_at = chain.scene.now().await;
     eventually("the refusal is final", async || {
         chain.mined(1).await;
@@ -405,7 +399,6 @@ async fn a_signed_payment_fails_only_at_a_final_block_after_its_last_second() {
     .await;
     let facts = chain.facts(B256::repeat_byte(0x71)).await;
     assert!(matches!(&facts[..], [ChainFact::CommandFailed { .. }]), "{facts:?}");
-    indexing.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -435,11 +428,10 @@ async fn a_payment_by_a_transaction_that_was_given_up_is_made_after_a_refusal() 
     turn(&chain.scene, odd, ACCEPTS).await;
     drop(chain.scene.provider.send_raw_transaction(&bytes).await.unwrap());
     until("it is paid", async || chain.scene.coin_of(odd).await == U256::from(10)).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.state("one", "transfer", "done").await;
     let facts = chain.facts(B256::repeat_byte(0x71)).await;
     assert!(matches!(&facts[..], [ChainFact::Transferred { .. }]), "{facts:?}");
-    running.stop().await;
 }
 
 /// Mines a block in which the receiver burns its gas and after which it accepts again, as every simulation sees it. The

@@ -1,11 +1,10 @@
 //! Delivery of tokens: swaps, payouts without a lock; caps, deadlines and required signatures.
 
-use crate::support::{FUNDS, Order, Scene, key, name};
+use crate::support::{FUNDS, Order, Scene, key};
 use alloy::primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy::signers::SignerSync;
 use alloy::sol_types::{SolEvent, SolStruct, eip712_domain};
-use dvp_chain_indexer::contracts::payouts::Payouts;
-use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::contracts::{payouts::Payouts, settler::IntentSettler};
 use dvp_core::chain::expected::binding;
 use dvp_domain::chain::OutputArgs;
 
@@ -29,7 +28,6 @@ fn swap(scene: &Scene, order: &Order, receiver: Address, amount: u64) -> IntentS
     IntentSettler::swapCall { params: scene.swap_params(order, scene.output(receiver, amount)) }
 }
 
-/// An order that was created.
 async fn created(scene: &Scene, id: u8) -> Order {
     let order = scene.order(id).await;
     scene.lock(&order).await;
@@ -54,7 +52,7 @@ async fn a_swap_moves_both_sides_at_once_and_emits_all_three_events() {
     assert_eq!(scene.balance(scene.solver.address()).await, 1_060);
     assert_eq!(scene.balance(scene.deployment.escrow).await, 0, "nothing was held");
     assert_eq!(scene.state(order.id).await, 3);
-    assert_eq!(name(scene.revert_of(scene.relayer.address(), at, &call).await), "WrongState");
+    assert_eq!(scene.outcome_of(scene.relayer.address(), at, &call).await, "WrongState");
 }
 
 #[tokio::test]
@@ -64,15 +62,15 @@ async fn a_swap_that_cannot_deliver_takes_nothing() {
     let (at, order, receiver) = (scene.deployment.settler, scene.order(1).await, key(0xcc).address());
     for (amount, outcome) in [(1_101, "revert"), (0, "ZeroAmount"), (FUNDS + 1, "CapExceeded")] {
         let call = swap(&scene, &order, receiver, amount);
-        let found = name(scene.revert_of(scene.relayer.address(), at, &call).await);
+        let found = scene.outcome_of(scene.relayer.address(), at, &call).await;
         assert!(found.starts_with(outcome), "{amount}: {found}");
         assert!(!scene.succeeds(&scene.relayer, at, &call).await);
     }
     assert_eq!(scene.balance(scene.maker.address()).await, FUNDS);
     assert_eq!(scene.permit_nonce().await, U256::ZERO, "the permit is not used up");
     let late = Order { lock_by: scene.now().await - 1, ..order };
-    let found = scene.revert_of(scene.relayer.address(), at, &swap(&scene, &late, receiver, 1)).await;
-    assert_eq!(name(found), "LockByPassed");
+    let found = scene.outcome_of(scene.relayer.address(), at, &swap(&scene, &late, receiver, 1)).await;
+    assert_eq!(found, "LockByPassed");
 }
 
 #[tokio::test]
@@ -81,9 +79,9 @@ async fn a_payout_is_made_by_the_relayer_only_once_per_id_and_in_time() {
     scene.fund_solver(100).await;
     let (at, relayer) = (scene.deployment.payouts, scene.relayer.address());
     let before = scene.balance(scene.maker.address()).await;
-    let refusal = async |payment| name(scene.revert_of(relayer, at, &pay(payment)).await);
-    let unauthorized = scene.revert_of(scene.admin.address(), at, &pay(scene.payment(1, 10))).await;
-    assert_eq!(name(unauthorized), "AccessControlUnauthorizedAccount");
+    let refusal = async |payment| scene.outcome_of(relayer, at, &pay(payment)).await;
+    let unauthorized = scene.outcome_of(scene.admin.address(), at, &pay(scene.payment(1, 10))).await;
+    assert_eq!(unauthorized, "AccessControlUnauthorizedAccount");
     assert_eq!(refusal(scene.payment(1, 0)).await, "ZeroAmount");
     let late = Payouts::Payment { notAfter: scene.now().await - 1, ..scene.payment(1, 10) };
     assert_eq!(refusal(late).await, "TooLate");
@@ -101,7 +99,7 @@ async fn a_payout_is_made_by_the_relayer_only_once_per_id_and_in_time() {
         amount: U256::from(1),
     };
     for by in [relayer, scene.admin.address()] {
-        assert_eq!(name(scene.revert_of(by, at, &direct).await), "OnlySettler");
+        assert_eq!(scene.outcome_of(by, at, &direct).await, "OnlySettler");
     }
 }
 
@@ -112,9 +110,8 @@ async fn a_locked_order_is_never_paid_out_beside_its_settlement() {
     let (settler, at, relayer) =
         (scene.deployment.settler, scene.deployment.payouts, scene.relayer.address());
     let order = created(&scene, 1).await;
-    let refusal = async |id| {
-        name(scene.revert_of(relayer, at, &pay(Payouts::Payment { id, ..scene.payment(1, 10) })).await)
-    };
+    let refusal =
+        async |id| scene.outcome_of(relayer, at, &pay(Payouts::Payment { id, ..scene.payment(1, 10) })).await;
     assert_eq!(refusal(order.id).await, "LockedHere");
     scene.fill(&order).await;
     assert_eq!(refusal(order.id).await, "LockedHere");
@@ -132,7 +129,7 @@ async fn a_locked_order_is_never_paid_out_beside_its_settlement() {
     assert!(scene.succeeds(&scene.relayer, at, &pay(scene.payment(4, 10))).await);
     let paid = scene.order(4).await;
     let call = swap(&scene, &paid, key(0xcc).address(), 1);
-    assert_eq!(name(scene.revert_of(relayer, settler, &call).await), "AlreadyPaid");
+    assert_eq!(scene.outcome_of(relayer, settler, &call).await, "AlreadyPaid");
 }
 
 #[tokio::test]
@@ -145,14 +142,13 @@ async fn a_payer_pays_at_most_its_cap_a_day() {
     let noon = (scene.now().await / 86_400 + 1) * 86_400 + 43_200;
     scene.next_block_at(noon).await;
     assert!(scene.succeeds(&scene.relayer, at, &pay(scene.payment(1, 60))).await);
-    let refusal =
-        async |id, amount| name(scene.revert_of(relayer, at, &pay(scene.payment(id, amount))).await);
+    let refusal = async |id, amount| scene.outcome_of(relayer, at, &pay(scene.payment(id, amount))).await;
     assert_eq!(refusal(2, 41).await, "CapExceeded");
     assert_eq!(refusal(2, 40).await, "ok");
     let order = scene.order(9).await;
     let swapped =
-        scene.revert_of(relayer, scene.deployment.settler, &swap(&scene, &order, relayer, 41)).await;
-    assert_eq!(name(swapped), "CapExceeded", "a swap counts too");
+        scene.outcome_of(relayer, scene.deployment.settler, &swap(&scene, &order, relayer, 41)).await;
+    assert_eq!(swapped, "CapExceeded", "a swap counts too");
     scene.set_cap(scene.token, 59).await;
     assert_eq!(refusal(2, 1).await, "CapExceeded", "a lower cap holds at once");
     scene.set_cap(scene.token, 100).await;
@@ -160,7 +156,7 @@ async fn a_payer_pays_at_most_its_cap_a_day() {
     assert_eq!(refusal(2, 100).await, "ok", "the next day");
     assert_eq!(refusal(2, 101).await, "CapExceeded");
     let other = Payouts::Payment { payer: scene.maker.address(), ..scene.payment(3, 1) };
-    assert_eq!(name(scene.revert_of(relayer, at, &pay(other)).await), "CapExceeded", "no cap, no payment");
+    assert_eq!(scene.outcome_of(relayer, at, &pay(other)).await, "CapExceeded", "no cap, no payment");
 }
 
 #[tokio::test]
@@ -190,7 +186,7 @@ async fn a_payer_with_an_authorizer_requires_its_signature() {
         by.sign_hash_sync(&hash).map(|signature| signature.as_bytes().to_vec()).unwrap_or_default().into()
     };
     let refusal = async |payment: Payouts::Payment, authorization| {
-        name(scene.revert_of(relayer, at, &Payouts::payCall { payment, authorization }).await)
+        scene.outcome_of(relayer, at, &Payouts::payCall { payment, authorization }).await
     };
     assert_eq!(refusal(payment.clone(), Bytes::new()).await, "ECDSAInvalidSignatureLength");
     assert_eq!(refusal(payment.clone(), signed(&scene.relayer)).await, "NotAuthorized");

@@ -1,7 +1,5 @@
 //! Orders that wait for a deposit of the chain's coin: the relayer passes them over until it is there.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use crate::support::{Chain, Order, Running, Scene, until};
 use alloy::primitives::{Address, U256};
 use dvp_chain_indexer::contracts::coin::CoinGate;
@@ -35,8 +33,7 @@ async fn counted(chain: &Chain) -> (u64, usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_locked_once_its_maker_has_deposited_enough_and_is_no_backlog_before() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
+    let (chain, _running) = Chain::running().await;
     let (order, command) = order(&chain.scene, 1).await;
     let maker = chain.scene.maker.address();
     chain.command("one", command).await;
@@ -62,13 +59,11 @@ async fn an_order_is_locked_once_its_maker_has_deposited_enough_and_is_no_backlo
     gate_events(&chain, 4).await;
     let left = CoinGate::depositsCall { id: order.id, depositor: maker };
     assert_eq!(chain.scene.view(chain.scene.coin().gate, left).await, U256::from(20));
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deposit_before_the_command_counts_and_a_reclaimed_one_does_not() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
+    let (chain, _running) = Chain::running().await;
     let maker = chain.scene.maker.address();
     let (early, early_command) = order(&chain.scene, 1).await;
     let (late, late_command) = order(&chain.scene, 2).await;
@@ -84,13 +79,12 @@ async fn a_deposit_before_the_command_counts_and_a_reclaimed_one_does_not() {
     assert_eq!(chain.attempts().await.len(), 1, "nothing was tried for the other");
     assert!(chain.scene.deposits(maker, late.id, 100).await);
     chain.fact(late.id, "created").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_without_its_deposit_fails_after_the_lock_by_and_a_late_deposit_goes_back() {
     let chain = Chain::of(Scene::of_yesterday().await).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     let (order, ChainCommand::Create(mut create)) = order(&chain.scene, 1).await else { unreachable!() };
     let maker = chain.scene.maker.address();
     // It has passed by the database's clock and not by the chain's.
@@ -111,14 +105,13 @@ async fn an_order_without_its_deposit_fails_after_the_lock_by_and_a_late_deposit
     assert!(chain.scene.succeeds(&chain.scene.maker, chain.scene.coin().gate, &reclaim).await);
     assert!(chain.scene.coin_of(order.maker.address()).await <= before);
     assert_eq!(chain.scene.coin_of(to).await, U256::from(100));
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deposit_that_a_reorganization_removes_locks_nothing_until_it_is_there_again() {
     let mut chain = Chain::new().await;
     chain.config.confirmations = 4;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     let (order, command) = order(&chain.scene, 1).await;
     let maker = chain.scene.maker.address();
     chain.command("one", command).await;
@@ -134,5 +127,4 @@ async fn a_deposit_that_a_reorganization_removes_locks_nothing_until_it_is_there
     chain.state_on_chain(order.id, 1).await;
     chain.mined(6).await;
     chain.fact(order.id, "created").await;
-    running.stop().await;
 }

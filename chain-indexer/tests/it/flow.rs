@@ -1,7 +1,5 @@
 //! From commands to facts: indexer and relayer on a real node and a real database.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use crate::support::node::Reader;
 use crate::support::{Chain, FUNDS, Order, Running, Scene, anchor, key, raw};
 use alloy::primitives::{B256, U256};
@@ -14,16 +12,13 @@ use dvp_core::secrets::{MasterKey, Vault};
 use dvp_domain::chain::{ChainCommand, ChainFact};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_created_filled_settled_and_anchored() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
+    let (chain, _running) = Chain::running().await;
     let order = chain.scene.order(1).await;
     let hash = B256::repeat_byte(0x5e);
-    chain.command("one", chain.scene.create_command(&order)).await;
-    chain.command("one", chain.scene.fill_command(&order)).await;
+    chain.create_and_fill("one", &order).await;
     chain.command("one", chain.scene.settle_command(&order)).await;
     chain.command("one", anchor(0x5e)).await;
 
@@ -39,7 +34,6 @@ async fn an_order_is_created_filled_settled_and_anchored() {
         chain.state("one", kind, "done").await;
     }
     assert_eq!(chain.attempts().await.len(), 4, "one transaction a command");
-    running.stop().await;
 }
 
 fn master_key(id: &str, byte: u8) -> MasterKey {
@@ -71,8 +65,7 @@ async fn a_preimage_is_in_no_row_before_it_is_revealed_even_over_a_rotation() {
     let preimage = before.preimage("one", &before.hashlock("one")).unwrap();
     let order = Order { preimage: preimage.into(), ..chain.scene.order(1).await };
     let running = Running::start_with(&chain, Arc::new(before));
-    chain.command("one", chain.scene.create_command(&order)).await;
-    chain.command("one", chain.scene.fill_command(&order)).await;
+    chain.create_and_fill("one", &order).await;
     chain.state("one", "fill", "done").await;
     running.stop().await;
     chain.command("one", ChainCommand::Settle { entity: order.id.to_string(), preimage: None }).await;
@@ -98,8 +91,7 @@ async fn a_preimage_is_in_no_row_before_it_is_revealed_even_over_a_rotation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payout_in_tokens_is_made_once_and_reported() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
+    let (chain, _running) = Chain::running().await;
     let (id, receiver) = (B256::repeat_byte(0x77), key(0xbb).address());
     let transfer = ChainCommand::Transfer(Box::new(chain.scene.transfer(id, receiver, 40)));
     chain.scene.fund_solver(100).await;
@@ -109,40 +101,14 @@ async fn a_payout_in_tokens_is_made_once_and_reported() {
     chain.state("again", "transfer", "done").await;
     assert_eq!(chain.scene.balance(receiver).await, 40);
     assert_eq!(chain.facts(id).await, [dvp_core::chain::expected::goal(&transfer)]);
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_one_second_blocks_a_lock_is_reported_in_few_blocks() {
-    // Three, and what a busy machine adds.
-    const WITHIN: Duration = Duration::from_secs(20);
-    let chain = Chain::of(Scene::with_block_time(Some(Duration::from_secs(1))).await).await;
-    let running = Running::start(&chain);
-    let order = chain.scene.order(1).await;
-    chain.command("order 1", chain.scene.create_command(&order)).await;
-    tokio::time::timeout(WITHIN, chain.fact(order.id, "created")).await.unwrap();
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn orders_of_one_wallet_are_locked_in_the_order_of_their_permits() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
-    let (first, mut second) = (chain.scene.order(1).await, chain.scene.order(2).await);
-    second.nonce = first.nonce + U256::from(1);
-    chain.command("two", chain.scene.create_command(&second)).await;
-    chain.command("one", chain.scene.create_command(&first)).await;
-    chain.fact(first.id, "created").await;
-    chain.fact(second.id, "created").await;
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_orders_share_the_window_and_each_is_locked_once() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
+async fn many_orders_of_one_wallet_share_the_window_and_each_is_locked_once() {
+    let (chain, _running) = Chain::running().await;
     let first = chain.scene.order(1).await;
-    for id in 1..=40_u8 {
+    // Against the order of their permits.
+    for id in (1..=40_u8).rev() {
         let nonce = first.nonce + U256::from(id - 1);
         let order = Order { id: B256::repeat_byte(id), nonce, ..first.clone() };
         chain.command(&format!("order-{id}"), chain.scene.create_command(&order)).await;
@@ -155,13 +121,11 @@ async fn many_orders_share_the_window_and_each_is_locked_once() {
     assert_eq!(chain.scene.balance(chain.scene.deployment.escrow).await, 4_000);
     let attempts = chain.attempts().await.len();
     assert!(attempts < 40, "{attempts} transactions for 80 commands");
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_can_never_succeed_fails_with_its_stable_code() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
+    let (chain, _running) = Chain::running().await;
     let scene = &chain.scene;
     let mut expired = scene.order(1).await;
     expired.permit_deadline = scene.now().await - 1;
@@ -191,7 +155,6 @@ async fn a_command_that_can_never_succeed_fails_with_its_stable_code() {
         chain.state(name, "create", "failed").await;
     }
     assert!(chain.attempts().await.is_empty(), "nothing was sent");
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,16 +164,14 @@ async fn a_goal_reached_by_another_account_needs_no_transaction() {
     let call = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.other_relayer, scene.deployment.settler, &call).await);
     chain.command("one", scene.create_command(&order)).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.state("one", "create", "done").await;
     assert!(chain.attempts().await.is_empty());
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reorg_marks_the_orphans_and_the_same_transaction_is_mined_again() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
+    let (chain, _running) = Chain::running().await;
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
     chain.fact(order.id, "created").await;
@@ -231,13 +192,11 @@ async fn a_reorg_marks_the_orphans_and_the_same_transaction_is_mined_again() {
     // The order continues.
     chain.command("one", chain.scene.fill_command(&order)).await;
     chain.fact(order.id, "filled").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lost_its_newest_blocks_gets_the_same_transactions_again() {
-    let chain = Chain::new().await;
-    let running = Running::start(&chain);
+    let (chain, _running) = Chain::running().await;
     let (first, second) = (chain.scene.order(1).await, chain.scene.order(2).await);
     let snapshot: String = raw(&chain.scene.provider, "evm_snapshot", json!([])).await;
     chain.command("one", chain.scene.create_command(&first)).await;
@@ -258,7 +217,6 @@ async fn a_node_that_lost_its_newest_blocks_gets_the_same_transactions_again() {
     assert_eq!(chain.attempts().await.len(), 3);
     let nonce = chain.scene.provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap();
     assert_eq!(nonce, 3);
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -276,11 +234,10 @@ async fn bytes_signed_before_a_crash_are_sent_after_it() {
     let sent = provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap();
     assert_eq!(sent, 0);
 
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.fact(order.id, "created").await;
     assert_eq!(chain.attempts().await, kept);
     assert!(provider.get_transaction_receipt(kept[0].hash).await.unwrap().unwrap().status());
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,7 +246,7 @@ async fn an_underpriced_transaction_is_replaced_for_at_least_an_eighth_more() {
     let provider = chain.scene.provider.clone();
     let order = chain.scene.order(1).await;
     chain.automine(false).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.command("one", chain.scene.create_command(&order)).await;
     chain.until_attempts(1).await;
     // The next blocks require more than it offers.
@@ -303,7 +260,6 @@ async fn an_underpriced_transaction_is_replaced_for_at_least_an_eighth_more() {
     chain.mined(1).await;
     chain.fact(order.id, "created").await;
     assert_eq!(provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap(), 1);
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,23 +1,13 @@
-//! Following chains: notifications over a websocket, two chains side by side, and reverts that undo exactly what was
-//! written.
+//! Following chains: notifications over a websocket, several processes, two chains side by side, and alarms.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
-use crate::bulk::begin;
 use crate::support::node::Reader;
 use crate::support::{Chain, Running, Scene, anchor, eventually, until};
-use alloy::primitives::{Address, B256};
+use alloy::primitives::B256;
 use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
 use dvp_chain_indexer::indexer::{BackfillError, backfill};
-use dvp_chain_indexer::sim::Rng;
 use dvp_chain_indexer::{rpc, run_indexer};
 use dvp_domain::chain::BlockNumber;
-use dvp_domain::reconcile::OnChain;
-use dvp_sandbox::embedded::TestDatabase;
-use dvp_store::PgPool;
-use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
-use serde_json::json;
-use std::collections::BTreeMap;
+use dvp_store::chain as store;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -81,7 +71,7 @@ async fn a_websocket_notification_ends_the_wait_for_the_next_poll() {
     // Without a notification the next poll would come long after this test has failed.
     chain.config.poll_interval = Duration::from_secs(3_600);
     chain.config.ws_url = Some(chain.scene.node.ws_url());
-    let indexing = Running::indexer(&chain);
+    let _indexing = Running::indexer(&chain);
     for byte in 1..=3 {
         anchored(&chain, byte).await;
         until("the block is read", async || {
@@ -93,7 +83,6 @@ async fn a_websocket_notification_ends_the_wait_for_the_next_poll() {
         .await;
         chain.fact(B256::repeat_byte(byte), "anchored").await;
     }
-    indexing.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +90,7 @@ async fn two_chains_are_followed_side_by_side_and_never_mixed() {
     let one = Chain::new().await;
     let other = one.beside(Scene::on_chain(31_338).await);
     assert_ne!(one.config.chain_id, other.config.chain_id);
-    let running = [Running::start(&one), Running::start(&other)];
+    let _running = [Running::start(&one), Running::start(&other)];
     let (first, second) = (one.scene.order(1).await, other.scene.order(2).await);
     one.command("one", one.scene.create_command(&first)).await;
     other.command("two", other.scene.create_command(&second)).await;
@@ -125,9 +114,6 @@ async fn two_chains_are_followed_side_by_side_and_never_mixed() {
     until("the reorg is seen", async || one.one::<i64>(orphans).await > 0).await;
     let orphans = "select count(*) from chain_block where chain_id = 31338 and not canonical";
     assert_eq!(one.one::<i64>(orphans).await, 0);
-    for running in running {
-        running.stop().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,143 +145,6 @@ async fn a_backfill_reports_progress_and_is_refused_while_another_process_reads(
     assert_eq!((again.from, again.at, again.events), (head, head, 0));
 }
 
-const CHAIN: u64 = 7;
-const CONTRACT: Address = Address::repeat_byte(0xc0);
-
-/// All readable projections.
-#[derive(Debug, PartialEq, Eq)]
-struct Projected {
-    head: (BlockNumber, B256, BlockNumber),
-    blocks: Vec<(i64, Vec<u8>)>,
-    settlements: BTreeMap<Vec<u8>, String>,
-    last_seq: u64,
-    facts: Vec<(Vec<u8>, i64, String)>,
-    commands: Vec<(String, String, String)>,
-}
-
-async fn projected(pool: &PgPool) -> Projected {
-    let mut conn = pool.acquire().await.unwrap();
-    let cursor = store::find_cursor(&mut conn, CHAIN).await.unwrap().unwrap();
-    let blocks = sqlx::query_as("select number, hash from chain_block where canonical order by number");
-    let blocks = blocks.fetch_all(&mut *conn).await.unwrap();
-    let logs: Vec<(Vec<u8>, String)> = sqlx::query_as(
-        "select entity, event from chain_log where canonical order by block_number, log_index",
-    )
-    .fetch_all(&mut *conn)
-    .await
-    .unwrap();
-    let mut settlements: BTreeMap<Vec<u8>, OnChain> = BTreeMap::new();
-    for (entity, event) in logs {
-        let state = settlements.entry(entity).or_default();
-        *state = state.after(&event);
-    }
-    let settlements = settlements.into_iter().map(|(id, state)| (id, format!("{state:?}"))).collect();
-    let seqs = store::last_seqs(&mut conn, CHAIN, &[CONTRACT]).await.unwrap();
-    let facts = sqlx::query_as(
-        "select block_hash, log_index, kind from chain_fact where retracted_at is null
-         order by block_number, log_index",
-    );
-    let facts = facts.fetch_all(&mut *conn).await.unwrap();
-    let commands =
-        sqlx::query_as("select reference, kind, state from chain_command order by reference, kind");
-    let commands = commands.fetch_all(&mut *conn).await.unwrap();
-    let head = (cursor.head_number, cursor.head_hash, cursor.facts_number);
-    let last_seq = seqs.get(&CONTRACT).copied().unwrap_or_default();
-    Projected { head, blocks, settlements, last_seq, facts, commands }
-}
-
-/// A block with some possible events, each of which leads to a fact.
-fn block(rng: &mut Rng, parent: &Cursor, stages: &mut [usize; 4], seq: &mut u64) -> (BlockRow, Vec<LogRow>) {
-    const STEPS: [(&str, &str); 3] = [("Created", "created"), ("Filled", "filled"), ("Settled", "settled")];
-    let hash = alloy::primitives::keccak256(rng.next().to_be_bytes());
-    let number = parent.head_number + 1;
-    let row = BlockRow { number, hash, parent: parent.head_hash, timestamp: number.0, verified_by: "test" };
-    let mut logs = Vec::new();
-    for log_index in 0..rng.between(0, 3) {
-        let entity = usize::try_from(rng.between(0, 3)).unwrap();
-        let Some((event, kind)) = STEPS.get(stages[entity]).copied() else { continue };
-        stages[entity] += 1;
-        *seq += 1;
-        logs.push(LogRow {
-            block_hash: hash,
-            log_index,
-            block_number: number,
-            timestamp: number.0,
-            tx_hash: B256::repeat_byte(1),
-            contract: CONTRACT,
-            event,
-            entity: B256::repeat_byte(u8::try_from(entity).unwrap() + 1),
-            seq: *seq,
-            fact: Some(json!({"kind": kind, "amount": "1", "timelock": 1, "payout_ref": "0x"})),
-            deposit: None,
-        });
-    }
-    (row, logs)
-}
-
-async fn apply(pool: &PgPool, from: &Cursor, row: &BlockRow, logs: &[LogRow]) -> Cursor {
-    let number = row.number;
-    let to = Cursor { head_number: number, head_hash: row.hash, facts_number: number, ..from.clone() };
-    let mut tx = pool.begin().await.unwrap();
-    store::record_blocks(&mut tx, from, &to, std::slice::from_ref(row), logs).await.unwrap();
-    store::publish_events(&mut tx, CHAIN, from.facts_number, number).await.unwrap();
-    let waiting = store::list_new_fills(&mut tx, CHAIN, 100).await.unwrap();
-    let waiting: Vec<i64> = waiting.iter().map(|fill| fill.id).collect();
-    store::lift_gates(&mut tx, &waiting).await.unwrap();
-    tx.commit().await.unwrap();
-    Cursor { version: from.version + 1, ..to }
-}
-
-#[tokio::test]
-async fn reverting_blocks_undoes_exactly_what_they_wrote() {
-    let database = TestDatabase::create().await;
-    let pool = database.pool();
-    for seed in 0..25 {
-        sqlx::raw_sql("truncate chain_cursor, chain_block, chain_log, chain_fact, chain_command cascade")
-            .execute(pool)
-            .await
-            .unwrap();
-        let start = begin(pool, CHAIN).await;
-        for (entity, kind) in (1..=4_u8).flat_map(|entity| ["create", "fill", "settle"].map(|k| (entity, k)))
-        {
-            sqlx::query(
-                "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state)
-                 values ($1, $2, 'i', $3, $4, '{}', 'pending')",
-            )
-            .bind(CHAIN.cast_signed())
-            .bind(format!("order {entity}"))
-            .bind(vec![entity; 32])
-            .bind(kind)
-            .execute(pool)
-            .await
-            .unwrap();
-        }
-        let mut rng = Rng::new(seed);
-        let (mut cursor, mut stages, mut seq) = (start, [0; 4], 0);
-        // The projections at each height of the present chain.
-        let mut heights = vec![(cursor.clone(), stages, seq, projected(pool).await)];
-        for _ in 0..14 {
-            if rng.between(0, 2) == 0 && heights.len() > 1 {
-                let back =
-                    usize::try_from(rng.between(0, u64::try_from(heights.len()).unwrap() - 1)).unwrap();
-                heights.truncate(back + 1);
-                let (to, ..) = &heights[back];
-                let mut tx = pool.begin().await.unwrap();
-                store::unwind_to(&mut tx, &cursor, to.head_number, to.head_hash).await.unwrap();
-                tx.commit().await.unwrap();
-                let version = cursor.version + 1;
-                let (to, before_stages, before_seq, before) = &heights[back];
-                assert_eq!(projected(pool).await, *before, "seed {seed}");
-                (cursor, stages, seq) = (Cursor { version, ..to.clone() }, *before_stages, *before_seq);
-            } else {
-                let (row, logs) = block(&mut rng, &cursor, &mut stages, &mut seq);
-                cursor = apply(pool, &cursor, &row, &logs).await;
-                heights.push((cursor.clone(), stages, seq, projected(pool).await));
-            }
-        }
-    }
-}
-
 /// The chain's status as operators see it.
 async fn shown(chain: &Chain) -> Option<store::StatusRow> {
     let mut conn = chain.pool().acquire().await.unwrap();
@@ -307,7 +156,7 @@ async fn shown(chain: &Chain) -> Option<store::StatusRow> {
 async fn a_chain_without_new_blocks_for_too_long_is_reported_as_stalled() {
     let mut chain = Chain::new().await;
     chain.config.stalled_after = Some(Duration::from_secs(1));
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     let held = eventually("the alarm", async || {
         shown(&chain).await.filter(|row| row.state == store::StateName::Holding)
     })
@@ -319,7 +168,6 @@ async fn a_chain_without_new_blocks_for_too_long_is_reported_as_stalled() {
         shown(&chain).await.filter(|row| row.state == store::StateName::Following && row.reason.is_none())
     })
     .await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

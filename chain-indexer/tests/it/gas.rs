@@ -4,17 +4,14 @@ use crate::support::{EPOCH, OPERATORS, Order, Scene, at_epoch, expect};
 use alloy::primitives::{Address, B256, TxKind, U256, keccak256};
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolEvent};
-use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
-use dvp_chain_indexer::contracts::coin::CoinGate;
-use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
+use dvp_chain_indexer::contracts::{anchor::ReceiptAnchor, coin::CoinGate, payouts::Payouts};
 use dvp_chain_indexer::deploy::CoinContracts;
 use std::collections::BTreeMap;
 
 /// Sizes of the measured batches; the last is a full one.
 const SIZES: [usize; 4] = [1, 4, 12, FULL];
 const FULL: usize = 32;
-/// The gas limit of an item.
 const ITEM_GAS: u64 = 500_000;
 /// Gas of one order with its anchor, in full batches.
 const TOKEN_TO_FIAT_MAX: u64 = 130_000;

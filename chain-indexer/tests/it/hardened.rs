@@ -4,8 +4,7 @@ use crate::support::odd::*;
 use crate::support::{FUNDS, Order, Scene, name};
 use alloy::primitives::{Address, B256, U256};
 use alloy::sol_types::SolCall;
-use dvp_chain_indexer::contracts::escrow::Escrow;
-use dvp_chain_indexer::contracts::payouts::Payouts;
+use dvp_chain_indexer::contracts::{escrow::Escrow, payouts::Payouts};
 
 /// An order in an odd token, locked and filled, and a second one like it.
 async fn two_filled(scene: &Scene, id: u8) -> [Order; 2] {
@@ -44,7 +43,7 @@ async fn a_token_is_locked_only_if_it_was_transferred() {
         (SAYS_NOTHING, "ok"),
     ] {
         scene.turn(order.token, oddity).await;
-        assert_eq!(name(scene.revert_of(relayer, settler, &create).await), outcome);
+        assert_eq!(scene.outcome_of(relayer, settler, &create).await, outcome);
     }
     assert!(scene.succeeds(&scene.relayer, settler, &create).await, "a token without a return value");
     assert_eq!(held(&scene, order.token, scene.deployment.escrow).await, U256::from(100));
@@ -155,7 +154,7 @@ async fn only_the_escrow_makes_its_payments() {
     let (token, to, amount) = (order.token, scene.admin.address(), order.amount);
     let pay = Escrow::payCall { token, to, amount };
     for by in [scene.admin.address(), scene.relayer.address(), scene.deployment.settler] {
-        assert_eq!(name(scene.revert_of(by, scene.deployment.escrow, &pay).await), "OnlyItself");
+        assert_eq!(scene.outcome_of(by, scene.deployment.escrow, &pay).await, "OnlyItself");
     }
 }
 
@@ -212,7 +211,7 @@ async fn a_payout_of_an_odd_token_is_complete_or_not_made() {
         (SAYS_NOTHING, "ok"),
     ] {
         scene.turn(order.token, oddity).await;
-        let found = name(scene.revert_of(by, at, &pay).await);
+        let found = scene.outcome_of(by, at, &pay).await;
         assert!(found.starts_with(outcome), "{oddity}: {found}");
     }
     scene.turn_to_call(order.token, REENTERS, at, pay.abi_encode()).await;

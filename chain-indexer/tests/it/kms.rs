@@ -1,7 +1,5 @@
 //! Accounts whose keys are in a key management service of a cloud.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use crate::support::key;
 use crate::support::signing::{LIMIT, anchor_call, deployment, sender};
 use alloy::consensus::TxEnvelope;

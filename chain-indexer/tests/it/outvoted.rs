@@ -1,7 +1,5 @@
 //! An endpoint that is wrong about a settlement's state.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use crate::endpoints::releasing;
 use crate::support::Chain;
 use crate::support::answers::{Answers, forward, serve};

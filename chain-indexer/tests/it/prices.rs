@@ -1,7 +1,5 @@
 //! Feeds, and blocks, as the liquidity sources read them, against the contracts on a real node.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use crate::support::{Scene, raw};
 use alloy::primitives::{I256, U256};
 use dvp_chain_indexer::ChainPrices;

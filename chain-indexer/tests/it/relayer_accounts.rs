@@ -14,7 +14,7 @@ async fn two_accounts_share_the_commands_and_do_each_once() {
     let chain = Chain::new().await;
     let (first, second) = (chain.scene.relayer.clone(), chain.scene.other_relayer.clone());
     let (at_first, at_second) = (first.address(), second.address());
-    let running = Running::of(&chain, vec![first.into(), second.into()], vault());
+    let _running = Running::of(&chain, vec![first.into(), second.into()], vault());
     // Both are in service before there are commands.
     let able = "select count(*) from relayer_account where able_at is not null";
     until("both accounts are able", async || chain.one::<i64>(able).await == 2).await;
@@ -29,7 +29,6 @@ async fn two_accounts_share_the_commands_and_do_each_once() {
         provider.get_transaction_count(at_second).await.unwrap(),
     ];
     assert!(sent.iter().all(|count| *count > 0), "one account did it all: {sent:?}");
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,10 +46,9 @@ async fn a_nonce_that_a_reorg_released_is_filled() {
     assert!(raw::<bool>(&scene.provider, "evm_revert", json!([snapshot])).await);
     assert_eq!(scene.provider.get_transaction_count(scene.relayer.address()).await.unwrap(), 0);
 
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.state("one", "anchor", "done").await;
     assert_eq!(scene.provider.get_transaction_count(scene.relayer.address()).await.unwrap(), 2);
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +56,7 @@ async fn an_account_without_funds_is_reported() {
     let chain = Chain::new().await;
     let relayer = chain.scene.relayer.address();
     let _: () = raw(&chain.scene.provider, "anvil_setBalance", json!([relayer, "0x2386f26fc10000"])).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     let pool = chain.pool();
     let account = eventually("the account is reported low", async || {
         let accounts = store::list_accounts(&mut pool.acquire().await.unwrap()).await.unwrap();
@@ -69,7 +67,6 @@ async fn an_account_without_funds_is_reported() {
     // It is reported, and continues to work.
     chain.command("one", anchor(1)).await;
     chain.state("one", "anchor", "done").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,18 +95,14 @@ async fn an_anchor_by_an_account_that_is_newer_than_the_record_is_ours() {
 async fn a_retired_accounts_transaction_is_judged_until_the_account_is_drained() {
     let chain = Chain::new().await;
     let orders = chain.scene.orders(0x60, 3).await;
-    for order in &orders {
-        chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
-    }
+    chain.create_all(&orders).await;
     let left_out = &orders[1];
     chain.sign_as(&chain.scene.other_relayer).await;
     // The batch skips one order: it can never succeed.
     let away = TestToken::transferCall { to: key(0xee).address(), value: U256::from(FUNDS) };
     assert!(chain.scene.succeeds(&left_out.maker, chain.scene.token, &away).await);
-    let running = Running::start(&chain);
-    for order in orders.iter().filter(|order| order.id != left_out.id) {
-        chain.fact(order.id, "created").await;
-    }
+    let _running = Running::start(&chain);
+    chain.all_created(orders.iter().filter(|order| order.id != left_out.id)).await;
     chain.fact(left_out.id, "command_failed").await;
     assert_eq!(chain.attempts().await.len(), 1, "its own bytes were sent");
     let (pool, signer) = (chain.pool(), chain.scene.other_relayer.address());
@@ -127,5 +120,4 @@ async fn a_retired_accounts_transaction_is_judged_until_the_account_is_drained()
     let lease = chain.lease(&name).await;
     assert_eq!(state().await, AccountState::InService);
     lease.release(&pool).await.unwrap();
-    running.stop().await;
 }

@@ -5,8 +5,7 @@ use crate::support::{Chain, FUNDS, Order, Running, Scene, key, raw, until, vault
 use alloy::primitives::{B256, U256, keccak256};
 use alloy::providers::Provider;
 use alloy::signers::local::PrivateKeySigner;
-use dvp_chain_indexer::contracts::settler::IntentSettler;
-use dvp_chain_indexer::contracts::token::TestToken;
+use dvp_chain_indexer::contracts::{settler::IntentSettler, token::TestToken};
 use dvp_chain_indexer::rpc;
 use dvp_domain::chain::{BlockNumber, ChainCommand, ChainFact};
 use dvp_store::chain as store;
@@ -31,42 +30,16 @@ async fn waiting_commands_share_a_transaction_in_the_order_of_deadlines() {
     for number in 0..20 {
         chain.command(&format!("receipt {number}"), anchor(number)).await;
     }
-    for order in &orders {
-        chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
-    }
+    chain.create_all(&orders).await;
     chain.sign_as(&chain.scene.relayer).await;
     let slots = "select kind, count(*) from nonce_slot join slot_command using (chain_id, signer, nonce)
                  group by nonce, kind order by nonce";
     let slots: Vec<(String, i64)> = chain.rows(slots).await;
     assert_eq!(slots, [("create".to_owned(), 12), ("anchor".to_owned(), 20)]);
 
-    let running = Running::start(&chain);
-    for order in &orders {
-        chain.fact(order.id, "created").await;
-    }
+    let _running = Running::start(&chain);
+    chain.all_created(&orders).await;
     assert_eq!(chain.scene.balance(chain.scene.deployment.escrow).await, 1_200);
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failing_item_changes_nothing_for_the_others_and_is_judged_alone() {
-    let chain = Chain::new().await;
-    let orders = chain.scene.orders(0x20, 5).await;
-    for order in &orders {
-        chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
-    }
-    chain.sign_as(&chain.scene.relayer).await;
-    // Between signature and block one wallet is emptied: the batch skips its order.
-    spend_all(&chain.scene, &orders[2].maker).await;
-    let running = Running::start(&chain);
-    for order in orders.iter().filter(|order| order.id != orders[2].id) {
-        chain.fact(order.id, "created").await;
-    }
-    chain.fact(orders[2].id, "command_failed").await;
-    chain.state(&orders[2].id.to_string(), "create", "failed").await;
-    assert_eq!(chain.attempts().await.len(), 1, "the failed one was asked, not sent");
-    assert_eq!(chain.scene.balance(chain.scene.deployment.escrow).await, 400);
-    running.stop().await;
 }
 
 /// Its token burns the gas of its items from the signature on: whole batches must neither revert nor fall apart.
@@ -83,16 +56,12 @@ async fn items_that_burn_their_gas_cost_their_own_orders_only() {
         })
         .collect();
     let others = scene.orders(0x60, 9).await;
-    for order in burning.iter().chain(&others) {
-        chain.command(&order.id.to_string(), scene.create_command(order)).await;
-    }
+    chain.create_all(burning.iter().chain(&others)).await;
     chain.sign_as(&chain.scene.relayer).await;
     assert_eq!(chain.attempts().await.len(), 1, "all in one transaction");
     scene.turn(first.token, IS_INVALID).await;
-    let running = Running::start(&chain);
-    for order in &others {
-        chain.fact(order.id, "created").await;
-    }
+    let _running = Running::start(&chain);
+    chain.all_created(&others).await;
     assert!(chain.attempts().await.len() <= 3, "the others share transactions");
     let blamed = "select count(*) from chain_command where state = 'done' and tries > 0";
     assert_eq!(chain.one::<i64>(blamed).await, 0, "none of the others is blamed");
@@ -103,7 +72,6 @@ async fn items_that_burn_their_gas_cost_their_own_orders_only() {
         chain.run("update chain_command set not_before = now() where state = 'pending'").await;
         chain.fact(order.id, "created").await;
     }
-    running.stop().await;
 }
 
 /// As after a reorganization that removed locks whose commitments were requested.
@@ -156,15 +124,14 @@ async fn an_abandoned_command_is_not_carried_out_after_a_reorg() {
     let chain = Chain::new().await;
     let scene = &chain.scene;
     let orders = scene.orders(0x30, 3).await;
-    for order in &orders {
-        chain.command(&order.id.to_string(), scene.create_command(order)).await;
-    }
+    chain.create_all(&orders).await;
     chain.sign_as(&chain.scene.relayer).await;
     let funded = scene.provider.get_block_number().await.unwrap();
     spend_all(scene, &orders[1].maker).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.state(&orders[1].id.to_string(), "create", "failed").await;
-    chain.fact(orders[0].id, "created").await;
+    chain.all_created([&orders[0], &orders[2]]).await;
+    assert_eq!(chain.attempts().await.len(), 1, "the failed one was asked, not sent");
     // The blocks with the spending and with the batch are replaced by empty ones: the wallet has its funds again.
     let depth = scene.provider.get_block_number().await.unwrap() - funded;
     chain.reorg(depth).await;
@@ -175,7 +142,6 @@ async fn an_abandoned_command_is_not_carried_out_after_a_reorg() {
     chain.state_on_chain(orders[1].id, 0).await;
     assert_eq!(scene.balance(orders[1].maker.address()).await, FUNDS);
     chain.state(&orders[1].id.to_string(), "create", "failed").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,7 +151,7 @@ async fn an_unknown_refusal_is_retried_and_shown_to_operators() {
     let order = scene.order(1).await;
     chain.command("one", scene.create_command(&order)).await;
     assert!(scene.succeeds(&scene.admin, scene.deployment.settler, &IntentSettler::pauseCall {}).await);
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     let why = chain.troubled("one", "create").await;
     assert_eq!(why, "the contract is paused");
     let mut conn = chain.pool().acquire().await.unwrap();
@@ -199,7 +165,6 @@ async fn an_unknown_refusal_is_retried_and_shown_to_operators() {
     tx.commit().await.unwrap();
     assert_eq!(retried, store::Retried::Now);
     chain.state("one", "create", "done").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,7 +185,7 @@ async fn a_backlog_of_anchors_leaves_room_for_a_lock_in_the_next_block() {
     .execute(&chain.pool())
     .await
     .unwrap();
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     let pool = chain.pool();
     let under_way = async |kind: &str| -> i64 {
         let count = "select count(*) from nonce_slot where kind = $1 and state = 'broadcast'";
@@ -235,7 +200,6 @@ async fn a_backlog_of_anchors_leaves_room_for_a_lock_in_the_next_block() {
     let waiting: i64 =
         chain.one("select count(*) from chain_command where kind = 'anchor' and state = 'pending'").await;
     assert!(waiting > 10_000, "{waiting} anchors wait still");
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,16 +227,15 @@ async fn an_abandoned_nonce_that_cannot_be_repriced_is_used_by_its_old_bytes() {
     assert_eq!((&fillers[0], &fillers[1]), (&fillers[1], &fillers[2]), "nothing may be paid more");
     lease.release(&chain.pool()).await.unwrap();
     chain.automine(true).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.state("one", "anchor", "done").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_withdrawn_fill_is_taken_out_of_its_transaction_and_the_lock_is_cancelled() {
     let chain = Chain::new().await;
     let order = chain.scene.order(1).await;
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.command("one", chain.scene.create_command(&order)).await;
     chain.state("one", "create", "done").await;
     chain.automine(false).await;
@@ -288,7 +251,6 @@ async fn a_withdrawn_fill_is_taken_out_of_its_transaction_and_the_lock_is_cancel
     chain.mined(1).await;
     chain.state_on_chain(order.id, 4).await;
     chain.state("one", "cancel", "done").await;
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -297,7 +259,7 @@ async fn a_reverted_final_transaction_is_sent_again_once_the_chain_is_resumed() 
     chain.config.finality_margin = 0;
     chain.mined(3).await;
     let shared = chain.scene.provider.get_block_number().await.unwrap();
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     let pool = chain.pool();
     // The shared block is indexed by then, and stays.
     let is_read = async || chain.cursor().await.is_some_and(|cursor| cursor.head_number.0 >= shared);
@@ -318,7 +280,6 @@ async fn a_reverted_final_transaction_is_sent_again_once_the_chain_is_resumed() 
     chain.state_on_chain(order.id, 1).await;
     chain.state("one", "create", "done").await;
     assert_eq!(chain.attempts().await.len(), 1, "the same transaction");
-    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -385,7 +346,6 @@ async fn a_payment_in_an_earlier_attempt_of_a_rebuilt_transaction_may_still_be_i
     chain.mined(1).await;
     assert_eq!(chain.scene.balance(receiver).await, 40);
     lease.release(&pool).await.unwrap();
-    let running = Running::start(&chain);
+    let _running = Running::start(&chain);
     chain.state("one", "transfer", "done").await;
-    running.stop().await;
 }

@@ -1,8 +1,6 @@
 //! A chain that is read again: every stored event that is not the chain's is found, and nothing else; and missing events
 //! are restored, once, by the word of two endpoints.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use crate::support::node::{Node, Reader};
 use crate::support::{Chain, anchor};
 use alloy::primitives::{B256, LogData};

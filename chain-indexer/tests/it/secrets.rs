@@ -1,7 +1,5 @@
 //! The URL of an endpoint may hold a provider's key: no error names it, whatever the endpoint answers.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use dvp_chain_indexer::rpc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

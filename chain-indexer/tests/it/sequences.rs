@@ -9,11 +9,9 @@ use alloy::providers::Provider;
 use alloy::rpc::types::Filter;
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolEvent};
-use dvp_chain_indexer::contracts::coin::CoinGate;
-use dvp_chain_indexer::contracts::escrow::Escrow;
-use dvp_chain_indexer::contracts::payouts::Payouts;
-use dvp_chain_indexer::contracts::settler::IntentSettler;
-use dvp_chain_indexer::contracts::token::TestToken;
+use dvp_chain_indexer::contracts::{
+    coin::CoinGate, escrow::Escrow, payouts::Payouts, settler::IntentSettler, token::TestToken,
+};
 use dvp_chain_indexer::deploy::CoinContracts;
 use dvp_chain_indexer::sim::Rng;
 use serde_json::{Value, json};
@@ -118,7 +116,6 @@ impl World {
         self.holds().await;
     }
 
-    /// What all deposits sum up to.
     async fn deposited(&self) -> U256 {
         let scene = &self.scene;
         let mut sum = U256::ZERO;

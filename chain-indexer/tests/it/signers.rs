@@ -1,7 +1,5 @@
 //! Accounts whose keys are in a remote signer, over TLS.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use crate::support::signing::{LIMIT, anchor_call, chain_of, deployment, sender};
 use crate::support::{Chain, Running, anchor, eventually, key, until, vault};
 use alloy::primitives::{Address, B256, Bytes, TxKind, keccak256};
@@ -220,7 +218,7 @@ async fn an_account_relays_by_a_remote_signer_and_stores_no_transaction_without_
 
     let allowed = policy(&chain.scene.deployment);
     signer.change_policy(|policy| *policy = allowed);
-    let tasks = Running::of(&chain, vec![account], vault());
+    let _tasks = Running::of(&chain, vec![account], vault());
     let order = chain.scene.order(9).await;
     chain.command("two", chain.scene.create_command(&order)).await;
     chain.anchors(2..=5).await;
@@ -228,7 +226,6 @@ async fn an_account_relays_by_a_remote_signer_and_stores_no_transaction_without_
     chain.state("two", "create", "done").await;
     let nonce = chain.scene.provider.get_transaction_count(key.address()).await.unwrap();
     assert!(nonce >= 2, "{nonce} transactions");
-    tasks.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,7 +237,7 @@ async fn other_accounts_take_over_from_a_signer_that_hangs_until_it_answers_agai
     let hanging = Account::remote(&config).unwrap();
     signer.answer(Manner::Hang);
     let local: Account = chain.scene.relayer.clone().into();
-    let tasks = Running::of(&chain, vec![hanging, local], vault());
+    let _tasks = Running::of(&chain, vec![hanging, local], vault());
     chain.anchors(1..=8).await;
     let provider = &chain.scene.provider;
     assert_eq!(provider.get_transaction_count(key.address()).await.unwrap(), 0);
@@ -253,7 +250,6 @@ async fn other_accounts_take_over_from_a_signer_that_hangs_until_it_answers_agai
         provider.get_transaction_count(key.address()).await.unwrap() > 0
     })
     .await;
-    tasks.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

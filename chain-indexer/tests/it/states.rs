@@ -1,6 +1,6 @@
 //! Every call in every state at every time has the result in the committed table.
 
-use crate::support::{OPERATORS, Order, Scene, at_epoch, expect, name};
+use crate::support::{OPERATORS, Order, Scene, at_epoch, expect};
 use std::fmt::Write;
 
 /// Every call of the two contracts that moves funds, by an authorized account.
@@ -16,14 +16,14 @@ async fn calls(scene: &Scene, order: &Order) -> [(&'static str, String); 8] {
     let deadline = order.timelock + 10_000;
     let back = scene.return_call(order, OPERATORS, deadline);
     [
-        ("create", name(scene.revert_of(relayer, settler, &create).await)),
-        ("fill", name(scene.revert_of(relayer, settler, &fill).await)),
-        ("settle", name(scene.revert_of(relayer, settler, &settle).await)),
-        ("cancel", name(scene.revert_of(anyone, settler, &cancel).await)),
-        ("give back", name(scene.revert_of(relayer, settler, &cancel).await)),
-        ("return", name(scene.revert_of(anyone, settler, &back).await)),
-        ("release", name(scene.revert_of(anyone, at, &scene.release_call(order)).await)),
-        ("refund", name(scene.revert_of(anyone, at, &scene.refund_call(order)).await)),
+        ("create", scene.outcome_of(relayer, settler, &create).await),
+        ("fill", scene.outcome_of(relayer, settler, &fill).await),
+        ("settle", scene.outcome_of(relayer, settler, &settle).await),
+        ("cancel", scene.outcome_of(anyone, settler, &cancel).await),
+        ("give back", scene.outcome_of(relayer, settler, &cancel).await),
+        ("return", scene.outcome_of(anyone, settler, &back).await),
+        ("release", scene.outcome_of(anyone, at, &scene.release_call(order)).await),
+        ("refund", scene.outcome_of(anyone, at, &scene.refund_call(order)).await),
     ]
 }
 
@@ -60,13 +60,15 @@ async fn rows(scene: &Scene, state: &str) -> String {
     reach(scene, &order, state).await;
     let times = [
         ("in time", order.fill_deadline - 1),
-        ("from the fill deadline", order.fill_deadline + 1),
+        ("from the fill deadline", order.fill_deadline),
         ("before the timelock", order.timelock - 1),
         ("at the timelock", order.timelock),
     ];
     let (now, mut rows) = (scene.now().await, String::new());
-    for (when, time) in times.into_iter().filter(|(_, time)| *time > now) {
-        scene.mine_at(time).await;
+    for (when, time) in times.into_iter().filter(|(_, time)| *time >= now) {
+        if time > now {
+            scene.mine_at(time).await;
+        }
         for (call, outcome) in calls(scene, &order).await {
             writeln!(rows, "{state:18} {when:23} {call:9} {outcome}").unwrap_or_default();
         }

@@ -1,20 +1,16 @@
 //! A node with the contracts, wallets, and permits signed as by a partner.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use alloy::eips::BlockId;
 use alloy::primitives::aliases::U112;
 use alloy::primitives::{Address, B256, Bytes, TxKind, U256};
 use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::types::TransactionReceipt;
 use alloy::signers::local::PrivateKeySigner;
-use alloy::sol_types::{SolCall, SolConstructor, SolInterface};
-use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
-use dvp_chain_indexer::contracts::coin::CoinGate;
-use dvp_chain_indexer::contracts::escrow::Escrow;
-use dvp_chain_indexer::contracts::payouts::Payouts;
-use dvp_chain_indexer::contracts::settler::IntentSettler;
-use dvp_chain_indexer::contracts::test_coin::TestCoin;
+use alloy::sol_types::{SolCall, SolInterface};
+use dvp_chain_indexer::contracts::{
+    anchor::ReceiptAnchor, coin::CoinGate, escrow::Escrow, payouts::Payouts, settler::IntentSettler,
+    test_coin::TestCoin,
+};
 use dvp_chain_indexer::contracts::{permit, token};
 use dvp_chain_indexer::deploy::{
     self, CapSpec, CoinContracts, DeployPlan, Deployment, TokenGrant, TokenSpec, WrappedCoin,
@@ -36,7 +32,6 @@ pub(crate) mod signing;
 pub(crate) use chain::{Chain, Running, anchor, swap_command, vault};
 pub(crate) use orders::Order;
 
-/// The maker's initial balance of the token.
 pub(crate) const FUNDS: u64 = 1_000_000_000;
 /// Enough for a batch; unused gas is not paid.
 const GAS: u64 = 25_000_000;
@@ -65,16 +60,11 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new() -> Self {
-        Self::with_block_time(None).await
+        Self::with(AnvilOptions::default(), None).await
     }
 
-    /// A scene on a chain with another id.
     pub(crate) async fn on_chain(chain_id: u64) -> Self {
         Self::with(AnvilOptions::default(), Some(chain_id)).await
-    }
-
-    pub(crate) async fn with_block_time(block_time: Option<Duration>) -> Self {
-        Self::with(AnvilOptions { block_time, ..AnvilOptions::default() }, None).await
     }
 
     /// A scene whose first block is a day old: its time can pass without coming into the future.
@@ -125,14 +115,13 @@ impl Scene {
     }
 
     pub(crate) async fn view<C: SolCall>(&self, to: Address, call: C) -> C::Return {
-        rpc::view(&self.provider, to, &call, BlockId::latest()).await.unwrap()
+        rpc::view_now(&self.provider, to, &call).await.unwrap()
     }
 
     pub(crate) async fn balance(&self, account: Address) -> u64 {
         self.view(self.token, token::TestToken::balanceOfCall { account }).await.to()
     }
 
-    /// The next of the maker's permits.
     pub(crate) async fn permit_nonce(&self) -> U256 {
         self.permit_nonce_of(self.maker.address()).await
     }
@@ -236,7 +225,6 @@ impl Scene {
         assert!(self.succeeds(&self.admin, at, &grant).await);
     }
 
-    /// The relayer locks the order's funds.
     pub(crate) async fn lock(&self, order: &Order) {
         let create = self.create_call(order, self.signed(order));
         assert!(self.succeeds(&self.relayer, self.deployment.settler, &create).await);
@@ -254,7 +242,6 @@ impl Scene {
         assert!(self.succeeds(&self.relayer, self.deployment.settler, &self.cancel_call(order)).await);
     }
 
-    /// The account anchors the hash of this byte.
     pub(crate) async fn anchor(&self, by: &PrivateKeySigner, byte: u8) {
         let call = ReceiptAnchor::anchorCall { contentHash: B256::repeat_byte(byte) };
         assert!(self.succeeds(by, self.deployment.anchor, &call).await);
@@ -273,6 +260,11 @@ impl Scene {
     /// The revert data of a call at the latest block, `None` if it would succeed.
     pub(crate) async fn revert_of<C: SolCall>(&self, from: Address, to: Address, call: &C) -> Option<Bytes> {
         self.revert_with_gas(from, to, call, GAS).await
+    }
+
+    /// The name of the revert of a call at the latest block; `ok` without one.
+    pub(crate) async fn outcome_of<C: SolCall>(&self, from: Address, to: Address, call: &C) -> String {
+        name(self.revert_of(from, to, call).await)
     }
 
     pub(crate) async fn revert_with_gas<C: SolCall>(
@@ -311,7 +303,6 @@ impl Scene {
         let _: Value = raw(&self.provider, "evm_setNextBlockTimestamp", json!([timestamp])).await;
     }
 
-    /// Makes the next block, at this time.
     pub(crate) async fn mine_at(&self, timestamp: u64) {
         self.next_block_at(timestamp).await;
         self.mine().await;
@@ -330,12 +321,10 @@ impl Scene {
         assert!(self.succeeds(&self.admin, token, &mint).await);
     }
 
-    /// Gives the solver tokens to pay with.
     pub(crate) async fn fund_solver(&self, amount: u64) {
         self.mint(self.token, self.solver.address(), amount).await;
     }
 
-    /// Another token of the deployment.
     pub(crate) async fn deploy_weth(&self) -> Address {
         let weth = TokenSpec { symbol: "WETH".into(), name: "Wrapped Ether".into(), decimals: 18 };
         let plan = DeployPlan { tokens: vec![weth], ..DeployPlan::default() };
@@ -346,13 +335,7 @@ impl Scene {
 
     /// Another token, which the solver holds and may pay with.
     pub(crate) async fn second_token(&self, amount: u64) -> Address {
-        let args = token::TestToken::constructorCall {
-            name_: "Wrapped Ether".into(),
-            symbol_: "WETH".into(),
-            decimals_: 18,
-        };
-        let code = [token::TestToken::BYTECODE.as_ref(), &args.abi_encode()].concat();
-        let at = self.send(&self.admin, TxKind::Create, code).await.contract_address.unwrap();
+        let at = self.deploy_weth().await;
         self.mint(at, self.solver.address(), amount).await;
         self.allow_payouts(at, amount).await;
         at
@@ -369,7 +352,6 @@ impl Scene {
     }
 }
 
-/// Gives the account coin for gas.
 pub(crate) async fn set_balance(provider: &DynProvider, account: Address) {
     let balance = U256::from(10).pow(U256::from(20));
     let _: () = raw(provider, "anvil_setBalance", json!([account, balance])).await;

@@ -1,16 +1,12 @@
 //! Our arithmetic of pools against the contracts that are deployed on public networks, fetched from npm: what we compute
 //! is what a swap gives and takes, to the minor unit.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use crate::support::Scene;
 use alloy::primitives::aliases::{I24, U24, U160};
 use alloy::primitives::{Address, Bytes, I256, TxKind, U256};
 use alloy::sol_types::SolCall;
 use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedPool, check_up};
-use dvp_chain_indexer::contracts::caller::PoolCaller;
-use dvp_chain_indexer::contracts::pool::ConstantProductPool;
-use dvp_chain_indexer::contracts::token::TestToken;
+use dvp_chain_indexer::contracts::{caller::PoolCaller, pool::ConstantProductPool, token::TestToken};
 use dvp_chain_indexer::{ChainConfig, ChainPrices};
 use dvp_core::chain::{PairReading, PoolReader as _};
 use dvp_core::liquidity::PoolKind;

@@ -1,7 +1,6 @@
 use super::*;
 use crate::deploy::CoinContracts;
 use alloy::primitives::{LogData, U256};
-use dvp_domain::chain::BlockNumber;
 
 fn deployment() -> Deployment {
     Deployment {
@@ -12,9 +11,7 @@ fn deployment() -> Deployment {
         anchor: Address::repeat_byte(4),
         payouts: Address::repeat_byte(6),
         coin: Some(CoinContracts { gate: Address::repeat_byte(7), wrapped: Address::repeat_byte(8) }),
-        relayers: vec![Address::repeat_byte(5)],
-        tokens: Vec::new(),
-        deployed_block: BlockNumber(1),
+        ..Deployment::default()
     }
 }
 
@@ -63,49 +60,10 @@ fn locked(seq: u64) -> LogData {
     .encode_log_data()
 }
 
-fn kinds(rows: &[LogRow]) -> Vec<Option<&str>> {
-    rows.iter().map(|row| row.fact.as_ref().and_then(|fact| fact["kind"].as_str())).collect()
-}
-
-#[test]
-fn a_created_fact_has_the_timelock_of_its_lock() {
-    let (escrow, settler) = (deployment().escrow, deployment().settler);
-    let rows = decoded(&[log(escrow, 1, locked(1)), log(settler, 0, created(1))]).unwrap();
-    assert_eq!(kinds(&rows), [Some("created"), None], "in block order");
-    assert_eq!(rows[0].fact.as_ref().unwrap()["timelock"], 77);
-    assert_eq!(rows[0].timestamp, 99);
-}
-
 #[test]
 fn created_without_its_lock_is_refused() {
     let refused = decoded(&[log(deployment().settler, 0, created(1))]);
     assert!(matches!(refused, Err(DecodeError::CreatedWithoutLock { .. })));
-}
-
-#[test]
-fn a_refund_is_reported_unless_it_follows_a_cancel() {
-    let refunded = Escrow::Refunded { id: B256::repeat_byte(9), seq: 1 }.encode_log_data();
-    let cancelled = IntentSettler::Cancelled {
-        intentId: B256::repeat_byte(9),
-        maker: Address::ZERO,
-        amountIn: U256::from(5),
-        seq: 1,
-    };
-    let refund = log(deployment().escrow, 1, refunded);
-    let alone = decoded(std::slice::from_ref(&refund)).unwrap();
-    assert_eq!(kinds(&alone), [Some("refunded")]);
-    let cancel = log(deployment().settler, 0, cancelled.encode_log_data());
-    assert_eq!(kinds(&decoded(&[cancel, refund]).unwrap()), [Some("cancelled"), None]);
-}
-
-#[test]
-fn an_anchor_counts_only_from_the_services_relayer() {
-    let anchored = |submitter| {
-        let event = ReceiptAnchor::Anchored { contentHash: B256::repeat_byte(8), submitter, seq: 1 };
-        decoded(&[log(deployment().anchor, 0, event.encode_log_data())]).unwrap()
-    };
-    assert_eq!(kinds(&anchored(Address::repeat_byte(5))), [Some("anchored")]);
-    assert_eq!(kinds(&anchored(Address::repeat_byte(6))), [None]);
 }
 
 #[test]

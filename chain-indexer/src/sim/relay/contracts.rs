@@ -11,7 +11,6 @@ use alloy::primitives::{Address, B256, Bytes, U256};
 use alloy::sol_types::{SolCall, SolError, SolInterface, SolValue};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The state that a block changes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     /// Of the relayer's accounts.
@@ -25,7 +24,6 @@ pub(super) struct State {
     pub(super) seqs: BTreeMap<Address, u64>,
 }
 
-/// An event of one of the contracts.
 #[derive(Debug, Clone)]
 pub(super) struct Effect {
     pub(super) contract: Address,
@@ -38,10 +36,8 @@ pub(super) struct Effect {
 /// The return data and events of a call, or its revert data.
 type Outcome = Result<(Bytes, Vec<Effect>), Bytes>;
 
-/// The approximate gas of each item of a call.
 const ITEM_GAS: u64 = 60_000;
 
-/// The gas of a transaction with this input.
 pub(super) fn gas_of(input: &Bytes) -> u64 {
     21_000 + ITEM_GAS + u64::try_from(input.len()).unwrap_or(0) / 320 * ITEM_GAS
 }

@@ -4,7 +4,6 @@ use super::super::Broken;
 use super::super::rng::Rng;
 use super::super::run::{SimDatabase, polled};
 use super::node::Node;
-use super::oracle;
 use super::world::{Block, World};
 use crate::config::{ChainConfig, FeePolicy};
 use crate::deploy::Deployment;
@@ -31,7 +30,6 @@ const ROUNDS_TO_THE_END: u32 = 400;
 /// The part of the waiting facts that the endpoints agree on by the next time.
 const LIFTED_PER_MILLE: u64 = 400;
 
-/// What happened under a seed.
 #[derive(Debug, Clone, Default)]
 pub struct RelayOutcome {
     pub steps: u32,
@@ -57,7 +55,6 @@ pub async fn run_relay_seed(database: &SimDatabase, seed: u64) -> Result<RelayOu
     }
 }
 
-/// An account, in service or not.
 struct Account {
     signer: PrivateKeySigner,
     relayer: Relayer,
@@ -105,19 +102,33 @@ impl<'a> Run<'a> {
         };
         let world = World::new(seed, deployment, Rng::new(seed ^ 0x51));
         let node = Node { world: Arc::new(Mutex::new(world)) };
-        let mut accounts = Vec::new();
+        let mut run = Self {
+            database,
+            config,
+            node,
+            orders: orders(seed, &mut rng),
+            rng,
+            gate_rng: Rng::new(seed ^ 0x6a7e),
+            accounts: Vec::new(),
+            abandoned_anchors: BTreeSet::new(),
+            outcome: RelayOutcome::default(),
+        };
         for signer in signers {
-            let relayer = relayer(database, &config, &node, &signer)?;
-            let lease = Some(lease(database, &config, &signer).await?);
-            accounts.push(Account { signer, relayer, lease });
+            let (relayer, lease) = (run.relayer(&signer)?, Some(run.lease(&signer).await?));
+            run.accounts.push(Account { signer, relayer, lease });
         }
-        let orders = orders(seed, &mut rng);
-        let (abandoned_anchors, outcome) = (BTreeSet::new(), RelayOutcome::default());
-        let gate_rng = Rng::new(seed ^ 0x6a7e);
-        let run =
-            Self { database, config, node, rng, gate_rng, accounts, orders, abandoned_anchors, outcome };
         run.begin().await?;
         Ok(run)
+    }
+
+    fn relayer(&self, signer: &PrivateKeySigner) -> Result<Relayer, Broken> {
+        let (pool, vault) = (self.database.pool.clone(), Arc::new(Vault::new([7; 32])));
+        let providers = vec![self.node.provider()];
+        Ok(Relayer::over(pool, self.config.clone(), providers, signer.clone().into(), vault)?)
+    }
+
+    async fn lease(&self, signer: &PrivateKeySigner) -> Result<Lease, Broken> {
+        self.database.lease(&format!("relayer:{}:{}", self.config.chain_id, signer.address())).await
     }
 
     pub(super) fn world(&self) -> MutexGuard<'_, World> {
@@ -146,7 +157,7 @@ impl<'a> Run<'a> {
             (world.calls, world.reorgs)
         };
         (self.outcome.calls, self.outcome.reorgs) = world_counts;
-        let (commands, transactions) = oracle::judge(self).await?;
+        let (commands, transactions) = self.judge().await?;
         (self.outcome.commands, self.outcome.transactions) = (commands, transactions);
         Ok(())
     }
@@ -178,8 +189,7 @@ impl<'a> Run<'a> {
             55..=84 => {
                 self.outcome.disturbed += 1;
                 let killed = polled(pin!(self.accounts[at].relayer.turn(&lease)), polls).await;
-                let signer = self.accounts[at].signer.clone();
-                self.accounts[at].relayer = relayer(self.database, &self.config, &self.node, &signer)?;
+                self.accounts[at].relayer = self.relayer(&self.accounts[at].signer)?;
                 killed
             }
             _ => {
@@ -205,7 +215,7 @@ impl<'a> Run<'a> {
         let in_service = self.accounts.iter().filter(|account| account.lease.is_some()).count();
         let signer = self.accounts[at].signer.clone();
         match self.accounts[at].lease.take() {
-            None => self.accounts[at].lease = Some(lease(self.database, &self.config, &signer).await?),
+            None => self.accounts[at].lease = Some(self.lease(&signer).await?),
             Some(held) if in_service > 1 && self.rng.chance(400) => {
                 self.outcome.disturbed += 1;
                 let gone = "delete from lease where name = $1";
@@ -282,9 +292,8 @@ impl<'a> Run<'a> {
     async fn settle_down(&mut self) -> Result<(), Broken> {
         self.world().failing = 0;
         for at in 0..self.accounts.len() {
-            let signer = self.accounts[at].signer.clone();
             if self.accounts[at].lease.is_none() {
-                self.accounts[at].lease = Some(lease(self.database, &self.config, &signer).await?);
+                self.accounts[at].lease = Some(self.lease(&self.accounts[at].signer).await?);
             }
         }
         let mut last = String::new();
@@ -305,7 +314,7 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
         }
-        let stuck = oracle::stuck(self).await?;
+        let stuck = self.stuck().await?;
         Err(format!("not at the end after {ROUNDS_TO_THE_END} rounds: {stuck}; the last error: {last}")
             .into())
     }
@@ -427,26 +436,6 @@ fn log(
         ),
         deposit: None,
     }
-}
-
-fn relayer(
-    database: &SimDatabase,
-    config: &ChainConfig,
-    node: &Node,
-    signer: &PrivateKeySigner,
-) -> Result<Relayer, Broken> {
-    let vault = Arc::new(Vault::new([7; 32]));
-    let (pool, providers) = (database.pool.clone(), vec![node.provider()]);
-    Ok(Relayer::over(pool, config.clone(), providers, signer.clone().into(), vault)?)
-}
-
-async fn lease(
-    database: &SimDatabase,
-    config: &ChainConfig,
-    signer: &PrivateKeySigner,
-) -> Result<Lease, Broken> {
-    let name = format!("relayer:{}:{}", config.chain_id, signer.address());
-    database.lease(&name).await
 }
 
 fn digest(seed: u64, what: &str, at: u64) -> B256 {

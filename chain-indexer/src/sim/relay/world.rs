@@ -13,7 +13,6 @@ const GWEI: u128 = 1_000_000_000;
 /// The price of a replacement, as nodes require it.
 const REPLACEMENT_PERCENT: u128 = 110;
 
-/// A transaction in a node's pool.
 #[derive(Debug, Clone)]
 pub(super) struct Tx {
     pub(super) hash: B256,
@@ -41,7 +40,6 @@ pub(super) struct Block {
     pub(super) txs: Vec<Mined>,
     /// With their numbers and the transaction of each.
     pub(super) effects: Vec<(Effect, u64, B256)>,
-    /// After it.
     pub(super) state: State,
 }
 
@@ -183,7 +181,6 @@ impl World {
         self.waiting.retain(|(sender, nonce), _| *nonce >= nonces.get(sender).copied().unwrap_or(0));
     }
 
-    /// Replaces the newest blocks by others.
     pub(super) fn reorg(&mut self) {
         let deepest = self.head().number.saturating_sub(self.finalized);
         if deepest == 0 {
@@ -211,14 +208,12 @@ impl World {
         self.waiting.retain(|_, tx| tx.max_fee >= base_fee);
     }
 
-    /// A node loses some of the waiting transactions.
     pub(super) fn evict(&mut self) {
         let kept: Vec<bool> = (0..self.waiting.len()).map(|_| self.rng.chance(500)).collect();
         let mut kept = kept.into_iter();
         self.waiting.retain(|_, _| kept.next().unwrap_or(true));
     }
 
-    /// Empties a wallet from the next block on.
     pub(super) fn impoverish(&mut self, maker: Address) {
         if let Some(block) = self.blocks.last_mut() {
             block.state.poor.insert(maker);

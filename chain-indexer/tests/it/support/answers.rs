@@ -8,11 +8,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) trait Answers: Send + Sync + 'static {
-    /// The answer to one call.
     fn answer(&self, call: &Value) -> impl Future<Output = Value> + Send;
 }
 
-/// The answer of a real node.
 pub(crate) async fn forward(node: &DynProvider, call: &Value) -> Value {
     let (id, method) = (&call["id"], call["method"].as_str().unwrap().to_owned());
     match node.raw_request::<_, Value>(method.into(), call["params"].clone()).await {

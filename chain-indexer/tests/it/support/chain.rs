@@ -1,7 +1,5 @@
 //! A scene with a database: commands in, facts out, and the rows of the two services in between.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use super::{Order, Scene, eventually, raw, until};
 use alloy::primitives::{Address, B256};
 use alloy::signers::local::PrivateKeySigner;
@@ -32,7 +30,6 @@ pub(crate) struct Chain {
     _database: Option<TestDatabase>,
 }
 
-/// A stored signed transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attempt {
     pub(crate) hash: B256,
@@ -40,7 +37,6 @@ pub(crate) struct Attempt {
     pub(crate) priority_fee: u128,
 }
 
-/// A stored event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeptLog {
     pub(crate) block_hash: B256,
@@ -51,6 +47,13 @@ pub(crate) struct KeptLog {
 impl Chain {
     pub(crate) async fn new() -> Self {
         Self::of(Scene::new().await).await
+    }
+
+    /// One that is indexed and relayed.
+    pub(crate) async fn running() -> (Self, Running) {
+        let chain = Self::new().await;
+        let running = Running::start(&chain);
+        (chain, running)
     }
 
     pub(crate) async fn of(scene: Scene) -> Self {
@@ -98,7 +101,6 @@ impl Chain {
         store::find_cursor(&mut conn, self.config.chain_id).await.unwrap()
     }
 
-    /// The rows of a query.
     pub(crate) async fn rows<T>(&self, sql: &'static str) -> Vec<T>
     where
         T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
@@ -106,7 +108,6 @@ impl Chain {
         sqlx::query_as(sql).fetch_all(&self.pool).await.unwrap()
     }
 
-    /// The only value of a query.
     pub(crate) async fn one<T>(&self, sql: &'static str) -> T
     where
         (T,): for<'r> FromRow<'r, PgRow>,
@@ -137,6 +138,26 @@ impl Chain {
         tx.commit().await.unwrap();
     }
 
+    /// Inserts the commands that lock these orders, each under its id.
+    pub(crate) async fn create_all<'a>(&self, orders: impl IntoIterator<Item = &'a Order>) {
+        for order in orders {
+            self.command(&order.id.to_string(), self.scene.create_command(order)).await;
+        }
+    }
+
+    /// Inserts the commands that lock and fill an order.
+    pub(crate) async fn create_and_fill(&self, reference: &str, order: &Order) {
+        self.command(reference, self.scene.create_command(order)).await;
+        self.command(reference, self.scene.fill_command(order)).await;
+    }
+
+    /// Waits until each of these orders is reported as locked.
+    pub(crate) async fn all_created<'a>(&self, orders: impl IntoIterator<Item = &'a Order>) {
+        for order in orders {
+            self.fact(order.id, "created").await;
+        }
+    }
+
     pub(crate) async fn facts(&self, entity: B256) -> Vec<ChainFact> {
         sqlx::query("select payload from chain_fact where entity = $1 order by id")
             .bind(entity.as_slice())
@@ -158,7 +179,6 @@ impl Chain {
         }
     }
 
-    /// Waits for a fact of a kind.
     pub(crate) async fn fact(&self, entity: B256, kind: &str) {
         eventually(&format!("fact {kind}"), async || {
             let sql = "select 1 from chain_fact where entity = $1 and kind = $2";
@@ -168,7 +188,6 @@ impl Chain {
         .await;
     }
 
-    /// Waits for a command to be in a state.
     pub(crate) async fn state(&self, reference: &str, kind: &str, state: &str) {
         eventually(&format!("{kind} of {reference} {state}"), async || {
             let sql = "select 1 from chain_command where reference = $1 and kind = $2 and state = $3";
@@ -294,7 +313,7 @@ pub(crate) fn vault() -> Arc<Vault> {
     Arc::new(Vault::new([7; 32]))
 }
 
-/// Indexer and relayers, running.
+/// Indexer and relayers, running until they are stopped or dropped.
 pub(crate) struct Running {
     shutdown: CancellationToken,
     tasks: [JoinHandle<()>; 2],
@@ -320,15 +339,21 @@ impl Running {
         Self { shutdown, tasks }
     }
 
-    /// The indexer alone.
     pub(crate) fn indexer(chain: &Chain) -> Self {
         Self::of(chain, Vec::new(), vault())
     }
 
-    pub(crate) async fn stop(self) {
+    /// Waits until they have ended by themselves.
+    pub(crate) async fn stop(mut self) {
         self.shutdown.cancel();
-        for task in self.tasks {
+        for task in &mut self.tasks {
             task.await.unwrap();
         }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

@@ -164,7 +164,6 @@ impl ChainReader for Node {
     }
 }
 
-/// An indexer, and a lease under which it writes.
 pub(crate) struct Reader {
     indexer: Indexer<Node>,
     pub(crate) lease: Lease,
@@ -195,7 +194,6 @@ impl Reader {
         }
     }
 
-    /// The steps until the indexer is idle.
     pub(crate) async fn read_to_the_head(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
         loop {

@@ -38,7 +38,6 @@ impl Scene {
         token
     }
 
-    /// An order in a new odd token.
     pub(crate) async fn odd_order(&self, id: u8) -> Order {
         Order { token: self.odd_token().await, ..self.order(id).await }
     }

@@ -176,7 +176,6 @@ impl Scene {
         Escrow::refundCall { id: order.id, order: self.escrow_terms(order) }
     }
 
-    /// A payment to the maker by the solver.
     pub(crate) fn payment(&self, id: u8, amount: u64) -> Payouts::Payment {
         Payouts::Payment {
             id: B256::repeat_byte(id),
@@ -237,7 +236,6 @@ impl Scene {
         }))
     }
 
-    /// The order's fill as the engine inserts it.
     pub(crate) fn fill_command(&self, order: &Order) -> ChainCommand {
         let payout_ref = self.fill_call(order).payoutRef.to_string();
         ChainCommand::Fill { entity: order.id.to_string(), payout_ref }
@@ -272,7 +270,6 @@ impl Scene {
         orders
     }
 
-    /// The fact of the order's lock.
     pub(crate) fn created(&self, order: &Order) -> ChainFact {
         let Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms } =
             self.terms(order);

@@ -1,7 +1,5 @@
 //! Transactions to sign, and a chain on which an account relays.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use super::{Chain, Scene, set_balance};
 use alloy::consensus::TxEnvelope;
 use alloy::consensus::transaction::SignerRecoverable;

@@ -13,7 +13,6 @@ use tokio::sync::Mutex;
 const EARLY: TimeDelta = TimeDelta::minutes(5);
 const TOKEN_SECONDS: &str = "21600";
 
-/// Where the keys come from.
 #[derive(Clone)]
 pub enum AwsCredentials {
     Keys {

@@ -22,7 +22,6 @@ const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 /// A token is replaced so long before it expires.
 const EARLY: TimeDelta = TimeDelta::minutes(5);
 
-/// Where tokens come from.
 #[derive(Clone)]
 pub enum GcpCredentials {
     /// The metadata service at this address gives tokens of the machine's, or the pod's, service account.
