@@ -183,6 +183,7 @@ fn canonical_uuid(text: &[u8]) -> Option<Uuid> {
 #[cfg(test)]
 mod tests {
     use axum::http::header;
+    use axum::response::IntoResponse as _;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! One operation, one outcome, one answer.
 
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::harness::{Answer, ApiHarness, Call, changed, firm, order, quote};

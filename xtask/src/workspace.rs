@@ -1,25 +1,34 @@
 //! The crates of the workspace, as `cargo metadata` lists them.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::graph::Graph;
+use crate::graph::Graph;
 
 /// A crate of the workspace.
 #[derive(Debug, Clone)]
-pub(crate) struct Member {
-    pub(crate) name: String,
+pub struct Member {
+    pub name: String,
     /// The folder of its manifest.
-    pub(crate) folder: PathBuf,
+    pub folder: PathBuf,
     /// The crates of the workspace that it is built from, optional ones too; not those of its tests.
-    pub(crate) dependencies: Vec<String>,
+    pub dependencies: Vec<String>,
 }
 
-/// The crates by name.
-pub(crate) fn members(metadata: &str) -> Vec<Member> {
-    let metadata: Value = serde_json::from_str(metadata).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
+/// The crates of the workspace at `root`, by name.
+pub fn members(root: &Path) -> anyhow::Result<Vec<Member>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .current_dir(root)
+        .output()
+        .context("cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let names: Vec<String> = packages.iter().map(|package| text(&package["name"])).collect();
     let mut members: Vec<Member> = packages
@@ -36,11 +45,11 @@ pub(crate) fn members(metadata: &str) -> Vec<Member> {
         })
         .collect();
     members.sort_by(|one, other| one.name.cmp(&other.name));
-    members
+    Ok(members)
 }
 
 /// Which crate is built from which.
-pub(crate) fn graph(members: &[Member]) -> Graph {
+pub fn graph(members: &[Member]) -> Graph {
     let mut graph = Graph::default();
     for member in members {
         graph.add(&member.name);
