@@ -7,16 +7,15 @@ use axum::http::request::Parts;
 
 use crate::http::error::ApiError;
 use crate::http::fields::is_id;
-use crate::state::Api;
 
 /// `None`: nothing can have this name.
 pub(crate) struct PathId(Option<String>);
 
-impl FromRequestParts<Api> for PathId {
+impl<S: Send + Sync> FromRequestParts<S> for PathId {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Infallible> {
-        let path = Path::<String>::from_request_parts(parts, api).await;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
         Ok(Self(path.ok().map(|Path(id)| id).filter(|id| is_id(id))))
     }
 }

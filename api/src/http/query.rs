@@ -5,16 +5,15 @@ use axum::http::request::Parts;
 
 use crate::http::error::ApiError;
 use crate::http::fields::fault;
-use crate::state::Api;
 
 const LIMIT_MAX: i64 = 100;
 
 pub(crate) struct Params(Vec<(String, String)>);
 
-impl FromRequestParts<Api> for Params {
+impl<S: Send + Sync> FromRequestParts<S> for Params {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _api: &Api) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
         pairs
             .map(|Query(pairs)| Self(pairs))
