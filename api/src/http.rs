@@ -7,6 +7,7 @@ pub(crate) mod fields;
 mod figures;
 pub(crate) mod load;
 mod log_limit;
+pub(crate) mod path;
 pub(crate) mod query;
 pub(crate) mod request;
-pub(crate) mod source;
+pub(crate) mod windows;

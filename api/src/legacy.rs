@@ -15,10 +15,9 @@ use dvp_domain::quote::{Candidate, IndicativeRequest};
 use rust_decimal::Decimal;
 use serde::Serialize;
 
-use crate::http::error::{ApiError, json, text};
+use crate::http::error::{ApiError, Code, Reply, json, text};
 use crate::state::Api;
 
-/// The envelope of the legacy API.
 #[derive(Serialize)]
 struct Wrapped<T> {
     success: bool,
@@ -76,8 +75,8 @@ const PROBE_UNITS: u128 = 1_000;
 pub(crate) async fn rate(
     State(api): State<Api>,
     pair: Result<Path<(String, String)>, PathRejection>,
-) -> Result<Response, ApiError> {
-    let Path((base, target)) = pair.map_err(|_| ApiError::InvalidPair)?;
+) -> Reply {
+    let Path((base, target)) = pair.map_err(|_| ApiError::Plain(Code::InvalidPair))?;
     let (input, output) = listed_pair(&api, &base, &target)?;
     let unit = 10_u128.checked_pow(u32::from(input.exponent)).unwrap_or(1);
     let requested = IndicativeRequest {
@@ -90,8 +89,8 @@ pub(crate) async fn rate(
         max_slippage_bps: None,
     };
     let candidates = api.engine.quote(&requested).await?;
-    let best = candidates.first().ok_or(ApiError::InsufficientLiquidity)?;
-    let (rate, applied) = prices(best).ok_or(ApiError::InsufficientLiquidity)?;
+    let best = candidates.first().ok_or(Code::InsufficientLiquidity)?;
+    let (rate, applied) = prices(best).ok_or(Code::InsufficientLiquidity)?;
     let view = RateView {
         base: &base,
         target: &target,
@@ -126,6 +125,6 @@ fn spread_bps(rate: Decimal, applied: Decimal) -> i64 {
 /// The assets of a supported pair.
 fn listed_pair<'a>(api: &'a Api, source: &str, target: &str) -> Result<(&'a Asset, &'a Asset), ApiError> {
     let registry = &api.engine.context().registry;
-    let pair = registry.pair(source, target).ok_or(ApiError::InvalidPair)?;
-    registry.find(&pair.base).zip(registry.find(&pair.quote)).ok_or(ApiError::InvalidPair)
+    let pair = registry.pair(source, target).ok_or(Code::InvalidPair)?;
+    registry.find(&pair.base).zip(registry.find(&pair.quote)).ok_or(ApiError::Plain(Code::InvalidPair))
 }

@@ -43,7 +43,6 @@ const REPORTS: Access = Access::Key(&[Scope::ReportsRead]);
 /// The scope for submitting includes following the submission.
 const INTENT_STATUS: Access = Access::Key(&[Scope::IntentsWrite, Scope::ExecutionsRead]);
 
-/// Every route.
 pub(crate) fn all() -> Vec<Route> {
     let get = |path, access, handler| route("get", path, access, handler);
     let post = |path, access, handler| route("post", path, access, handler);
@@ -80,7 +79,6 @@ pub(crate) fn all() -> Vec<Route> {
     all
 }
 
-/// Of makers.
 fn resting_orders() -> Vec<Route> {
     let scopes = &[Scope::RestingOrdersWrite];
     let (by_key, path) = (Access::Key(scopes), "/v1/resting-orders");
@@ -92,7 +90,6 @@ fn resting_orders() -> Vec<Route> {
     ]
 }
 
-/// Of the webhooks.
 fn webhooks() -> Vec<Route> {
     let route = |method, path, handler| route(method, path, WEBHOOKS, handler);
     let path = "/v1/webhook_endpoints";

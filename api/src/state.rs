@@ -1,23 +1,25 @@
 //! The state that every request needs: the engine, and this process's caches, which may be lost.
 
 pub(crate) mod feed_watch;
+mod generations;
 pub(crate) mod health;
 pub(crate) mod keys;
-pub(crate) mod keys_seen;
 pub(crate) mod limit;
 mod nonces;
 pub(crate) mod report_totals;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dvp_core::context;
 use dvp_core::engine::Engine;
 use dvp_domain::time::Timestamp;
+use uuid::Uuid;
 
 use self::feed_watch::FeedWatch;
+use self::generations::Generations;
 use self::health::Health;
 use self::keys::KeyCache;
-use self::keys_seen::KeysSeen;
 use self::limit::Limiter;
 use self::nonces::Nonces;
 use self::report_totals::Totals;
@@ -25,17 +27,20 @@ use crate::delivery::address::Reach;
 use crate::delivery::names::{Names, SystemNames};
 use crate::http::load::{Limits, Load};
 
+const KEYS_SEEN_MAX: usize = 1 << 16;
+
 /// The service's clock, against which signatures and deadlines are checked.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The state of the API. Cheap to clone.
 #[derive(Clone)]
 pub struct Api {
     pub(crate) engine: Engine,
     pub(crate) keys: Arc<KeyCache>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) nonces: Arc<Nonces>,
-    pub(crate) keys_seen: Arc<KeysSeen>,
+    /// Idempotency keys of recent requests: a hint, because the writer finds every repetition itself. A repetition that
+    /// reaches the writer makes it check later requests too, which is slower.
+    pub(crate) keys_seen: Arc<Generations<Uuid>>,
     pub(crate) load: Arc<Load>,
     pub(crate) feed: Arc<FeedWatch>,
     pub(crate) totals: Arc<Totals>,
@@ -58,7 +63,6 @@ impl Default for WebhookRules {
 }
 
 impl Api {
-    /// With the machine's clock.
     pub fn new(engine: Engine) -> Self {
         Self::with_clock(engine, Arc::new(context::now))
     }
@@ -69,7 +73,7 @@ impl Api {
             keys: Arc::new(KeyCache::new(Limits::default().unknown_keys_per_source)),
             limiter: Arc::default(),
             nonces: Arc::default(),
-            keys_seen: Arc::default(),
+            keys_seen: Arc::new(Generations::new(Duration::MAX, KEYS_SEEN_MAX)),
             load: Arc::default(),
             feed: Arc::default(),
             totals: Arc::default(),

@@ -22,7 +22,6 @@ pub(crate) const SETTLEMENT_TYPES: &[(&str, SettlementType)] = &[
     ("hybrid", SettlementType::Hybrid),
 ];
 
-/// The statuses of orders of the legacy API.
 pub(crate) const LEGACY_STATUSES: [&str; 8] =
     ["pending", "solving", "queued", "executing", "settled", "expired", "rejected", "cancelled"];
 

@@ -12,7 +12,7 @@ use dvp_domain::time::Timestamp;
 fn deciding(criterion: &mut Criterion) {
     let dvp_testing::Market { registry, providers, .. } = harness::market();
     let liquidity = Liquidity::configured(&registry, providers);
-    let request = order().expect("a fresh wallet signs");
+    let request = order();
     let now = Timestamp::from_millis(request.deadline.millis() - 60_000);
     let market = Market { registry: &registry, snapshot: &liquidity.snapshot(), holdings: &Unlimited, now };
     criterion.bench_function("decide an intent", |bench| {

@@ -4,15 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dvp_core::context::now;
-use dvp_core::engine::{Engine, SubmitCommand};
+use dvp_core::engine::Engine;
 use dvp_core::liquidity::{ConfiguredProvider, Liquidity, LiquiditySource};
 use dvp_core::ranges::{self, RangesView};
 use dvp_core::writer::Outcome;
-use dvp_domain::intent::{Bounds, IntentRequest};
-use dvp_domain::money::Minor;
+use dvp_domain::intent::IntentRequest;
 use dvp_store::orders::ranges::RESTING_MAX;
 use dvp_testing::market::{Price, north};
+use dvp_testing::orders::{ranged, submit};
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
 use rust_decimal::Decimal;
 use tokio::sync::watch;
@@ -56,17 +55,8 @@ pub async fn measure(orders: usize, concurrency: usize) -> anyhow::Result<Vec<Fi
 }
 
 /// 100 USD for euros: 91.81 at a reference price of 0.92, which fall from more than that by a cent in hours.
-fn falling(number: usize) -> anyhow::Result<IntentRequest> {
-    let order = fiat_order()?;
-    let received_at = now();
-    let target_output = Minor::new(9_140 + u128::try_from(number)?);
-    let bounds = Bounds::Range {
-        max_input: order.bounds.max_input(),
-        target_output,
-        min_output: Minor::new(9_000),
-        received_at,
-    };
-    Ok(IntentRequest { bounds, deadline: received_at.plus_millis(LIFETIME_MS), ..order })
+fn falling(number: usize) -> IntentRequest {
+    ranged(fiat_order(), 9_140 + u128::try_from(number).unwrap_or(0), 9_000, LIFETIME_MS)
 }
 
 /// Orders accepted a second. A tenant's orders are so many at most, so those that rest are made others' meanwhile.
@@ -86,8 +76,7 @@ async fn submit_all(
         progress::done(format!("{until} of {orders} orders rest"));
         sqlx::query("update resting_range set partner_id = 'others'").execute(harness.pool()).await?;
     }
-    let resting: i64 =
-        sqlx::query_scalar("select count(*) from resting_range").fetch_one(harness.pool()).await?;
+    let resting = harness.count("select count(*) from resting_range").await;
     anyhow::ensure!(usize::try_from(resting)? == orders, "{resting} of {orders} rest");
     Ok(per_second(orders, took))
 }
@@ -100,9 +89,7 @@ async fn submit_some(
 ) -> anyhow::Result<()> {
     iter(orders)
         .map(|number| async move {
-            let tenant = harness.tenant.clone();
-            let command = SubmitCommand { tenant, request: falling(number)?, idempotency: None, fix: None };
-            match engine.submit(command).await?.outcome {
+            match submit(engine, &harness.tenant, falling(number)).await? {
                 Outcome::Accepted(_) => Ok(()),
                 other => Err(anyhow::anyhow!("not accepted: {other:?}")),
             }

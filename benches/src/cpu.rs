@@ -21,7 +21,6 @@ struct Stat {
 ///
 /// PostgreSQL runs each connection in a process. One that ends is counted by the postmaster from then on, so the sum
 /// never loses a connection that was closed between two calls.
-#[must_use]
 pub fn worked(names: &[&str]) -> Vec<Duration> {
     let mut ticks = vec![0_u32; names.len() + 1];
     if let Some(this) = stat("self") {
@@ -36,7 +35,6 @@ pub fn worked(names: &[&str]) -> Vec<Duration> {
 }
 
 /// The CPU time so far of a PostgreSQL: of its postmaster and of the processes of its connections, open and closed.
-#[must_use]
 pub fn worked_by_server(postmaster: u32) -> Duration {
     let mut ticks = 0_u32;
     for (id, process) in processes() {
@@ -48,13 +46,11 @@ pub fn worked_by_server(postmaster: u32) -> Duration {
 }
 
 /// The CPU time of this process so far.
-#[must_use]
 pub fn worked_by_this_process() -> Duration {
     TICK.saturating_mul(stat("self").map_or(0, |this| this.own))
 }
 
 /// The CPU time of the calling thread so far.
-#[must_use]
 pub fn worked_by_this_thread() -> Duration {
     TICK.saturating_mul(stat("thread-self").map_or(0, |thread| thread.own))
 }

@@ -16,6 +16,9 @@ use serde_json::{Map, Value, json};
 use crate::dice::Dice;
 use crate::progress;
 
+/// The time limit for a start, for the service to write again, and for the last orders.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+
 /// A way to disturb the service, and the promises that must hold afterwards.
 pub trait Drill {
     const NAME: &'static str;
@@ -250,8 +253,6 @@ impl Report {
         }
     }
 
-    /// # Panics
-    /// When one of these was not counted: a drill that disturbs nothing shows nothing.
     pub fn expect_some(&self, names: &[&str]) {
         names.iter().for_each(|name| assert!(self.get(name) > 0, "{name} is 0 in {self:?}"));
     }

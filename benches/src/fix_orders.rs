@@ -122,7 +122,7 @@ async fn acceptance(seconds: u64, subject: Subject) -> anyhow::Result<(Vec<Figur
     let mut all = [Measured::default(); 2];
     for (part, measured) in PARTS.iter().zip(&mut all) {
         let callers = part.sessions * part.window;
-        let orders = (0..made_beforehand(seconds)?).map(|_| fiat_order()).collect::<Result<Vec<_>, _>>()?;
+        let orders = (0..made_beforehand(seconds)?).map(|_| fiat_order()).collect();
         let before = Worked::by(harness.database.postgres.pid());
         let engine = submissions(&harness, orders, seconds, callers).await?;
         let floor = measured_since(&before, engine, seconds);
@@ -146,7 +146,7 @@ async fn rest(served: &Served, part: &Part, seconds: u64, engine: u64) -> anyhow
     let callers = part.sessions * part.window;
     let (count, keys) = (made_beforehand(seconds)?, served.keys.clone());
     let requests = tokio::task::spawn_blocking(move || {
-        (0..count).map(|_| request(&fiat_order()?, &keys)).collect::<anyhow::Result<Vec<_>>>()
+        (0..count).map(|_| request(&fiat_order(), &keys)).collect::<anyhow::Result<Vec<_>>>()
     });
     let requests = Mutex::new(requests.await??);
     let next = || requests.lock().ok().and_then(|mut requests| requests.pop());

@@ -12,7 +12,6 @@ use dvp_domain::event::EventType;
 use dvp_store::ledger::check::Compared;
 use dvp_store::orders::events::{EventFilter, list_for_tenant};
 use dvp_store::orders::executions::RefType;
-use dvp_testing::wait::wait_for;
 
 use anyhow::ensure;
 use serde_json::{Value, json};
@@ -71,9 +70,6 @@ impl Grown {
 }
 
 /// Measures over both histories. They are kept in `dir`, where one is given.
-///
-/// # Errors
-/// Fails when the work does.
 pub async fn measure(dir: Option<&Path>, orders: i64) -> anyhow::Result<Figures> {
     progress::expect(2 * MEDIANS);
     let temporary = tempfile::tempdir()?;
@@ -176,16 +172,8 @@ async fn median<F: Future<Output = anyhow::Result<()>>>(
 
 /// An order of money for money, from its submission to `completed`.
 async fn order(harness: &DurableHarness) -> anyhow::Result<()> {
-    let reference = harness.accept(fiat_order()?).await.reference;
-    wait_for("the order's end", || async {
-        let state: Result<(String,), _> =
-            sqlx::query_as("select state_name from execution where reference = $1")
-                .bind(reference.as_str())
-                .fetch_one(harness.pool())
-                .await;
-        state.is_ok_and(|state| state.0 == "completed").then_some(())
-    })
-    .await;
+    let reference = harness.accept(fiat_order()).await.reference;
+    harness.wait_for_state(&reference, "completed").await;
     Ok(())
 }
 
@@ -212,8 +200,7 @@ async fn status(harness: &DurableHarness) -> anyhow::Result<Duration> {
 
 /// The slowest of the pages at the beginning, in the middle and at the end of the feed, and with a filter for a rare type.
 async fn feed_page(harness: &DurableHarness) -> anyhow::Result<Duration> {
-    let (first, last): (i64, i64) =
-        sqlx::query_as("select min(position), max(position) from event").fetch_one(harness.pool()).await?;
+    let (first, last): (i64, i64) = harness.row("select min(position), max(position) from event").await;
     let (before, rare) = (first - 1, Some(EventType::PayoutReversed));
     let mut slowest = Duration::ZERO;
     for (after, kind) in [(before, None), ((first + last) / 2, None), (last, None), (before, rare)] {

@@ -3,18 +3,17 @@
 use std::ops::Deref;
 use std::path::Path;
 
-use alloy::signers::local::PrivateKeySigner;
 use dvp_core::context::now;
 use dvp_domain::asset::Pair;
+use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::fees::FeeSchedule;
-use dvp_domain::intent::IntentRequest;
+use dvp_domain::intent::{Bounds, IntentRequest};
 use dvp_domain::money::Minor;
 use dvp_sandbox::embedded::{Options, Postgres};
 use dvp_store::{MIGRATOR, PgPool};
-use dvp_testing::market::{TOKEN, fees, pair};
-use dvp_testing::orders::{permit, sign};
+use dvp_testing::market::{fees, pair};
+use dvp_testing::orders::{self, Terms, order_for};
 use dvp_testing::{Database, Harness, Market};
-use serde_json::json;
 
 /// A beneficiary that was set up beforehand, whose payouts succeed at once.
 pub const ACCOUNT: &str = "bene_straight:dest_10000000";
@@ -103,32 +102,19 @@ impl DurableHarness {
 }
 
 /// An order of 100 USDC with a permit of a wallet of its own.
-pub fn order() -> anyhow::Result<IntentRequest> {
-    let wallet = PrivateKeySigner::random();
-    let id = uuid::Uuid::new_v4();
-    let permit = sign(&wallet, permit(TOKEN, 100_000_000, 0));
-    Ok(serde_json::from_value(json!({
-        "intent_id": id.to_string(), "client_reference": format!("ref-{id}"),
-        "user": format!("{:#x}", wallet.address()),
-        "input_asset": {"type": "erc20", "symbol": "USDC"}, "output_asset": {"type": "fiat", "symbol": "USD"},
-        "bounds": {"exact_input": {"input": "100000000", "min_output": "9900"}},
-        "quote_id": null, "deadline": now().plus_millis(3_600_000), "settlement_type": "hybrid",
-        "output_recipient": null,
-        "beneficiary": {"account": "000123456789", "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
-        "permit": permit, "actor_type": "institution", "side": "sell", "metadata": null,
-    }))?)
+pub fn order() -> IntentRequest {
+    lasting(orders::order("000123456789"), 100_000_000, 9_900)
 }
 
 /// An order of 100 USD for euros, paid from the partner's prefunded balance.
-pub fn fiat_order() -> anyhow::Result<IntentRequest> {
-    let id = uuid::Uuid::new_v4();
-    Ok(serde_json::from_value(json!({
-        "intent_id": id.to_string(), "client_reference": format!("ref-{id}"), "user": "acme",
-        "input_asset": {"type": "fiat", "symbol": "USD", "currency": "USD"},
-        "output_asset": {"type": "fiat", "symbol": "EUR", "currency": "EUR"},
-        "bounds": {"exact_input": {"input": "10000", "min_output": "5000"}},
-        "quote_id": null, "deadline": now().plus_millis(3_600_000), "settlement_type": "hybrid",
-        "output_recipient": null, "beneficiary": {"account": ACCOUNT},
-        "permit": null, "actor_type": "institution", "side": "sell", "metadata": null,
-    }))?)
+pub fn fiat_order() -> IntentRequest {
+    let terms = Terms { input: ("USD", 10_000), output: "EUR", account: ACCOUNT };
+    let beneficiary = Some(Beneficiary { account: Some(ACCOUNT.into()), ..Beneficiary::default() });
+    IntentRequest { user: "acme".into(), beneficiary, ..lasting(order_for(&terms), 10_000, 5_000) }
+}
+
+/// The order for an hour, with a floor.
+fn lasting(order: IntentRequest, input: u128, min_output: u128) -> IntentRequest {
+    let bounds = Bounds::ExactInput { input: Minor::new(input), min_output: Minor::new(min_output) };
+    IntentRequest { bounds, deadline: now().plus_millis(3_600_000), ..order }
 }

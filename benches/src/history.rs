@@ -49,9 +49,6 @@ impl HistorySize {
 }
 
 /// Fills the database of a harness over [`market`], which has no orders yet. Returns the time of the copies.
-///
-/// # Errors
-/// Fails when a template does not reach its outcome, or the database refuses a row.
 pub async fn fill<D: Database>(harness: &Harness<D>, size: HistorySize) -> anyhow::Result<Duration> {
     let templates = templates::settle(harness).await?;
     // One connection, which the temporary tables belong to.
@@ -118,9 +115,6 @@ const FILLING: [&str; 4] = [
 
 /// A harness over the history that is kept in `dir`, which is filled if it is not there yet. A power cut may lose it.
 /// `settings` are the server's, as [`MEMORY`].
-///
-/// # Errors
-/// Fails when PostgreSQL does not start or the history cannot be written.
 pub async fn open(dir: &Path, size: HistorySize, settings: &[&str]) -> anyhow::Result<DurableHarness> {
     std::fs::create_dir_all(dir)?;
     let settings = settings.iter().map(|&setting| setting.to_owned()).collect();

@@ -51,8 +51,8 @@ use self::steady::{Steady, Terms};
 use self::target::Target;
 use crate::crash::check;
 use crate::crash::fix::SessionTranscript;
-use crate::crash::process::Process;
-use crate::crash::rest::{Placed, text};
+use crate::crash::process::{Process, text};
+use crate::crash::rest::Placed;
 use crate::drill::{Drill, Program, Report, in_directory, name_of, with_log};
 use crate::progress;
 

@@ -34,12 +34,12 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     let harness = DurableHarness::start(dir.path()).await?;
     let served = Served::start(&harness).await?;
     let count = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
-    let make = move || (0..count).map(|_| order()).collect::<anyhow::Result<Vec<_>>>();
-    let floor_orders = tokio::task::spawn_blocking(make).await??;
+    let make = move || (0..count).map(|_| order()).collect();
+    let floor_orders = tokio::task::spawn_blocking(make).await?;
     let floor = submissions(&harness, floor_orders, seconds, concurrency).await?;
     let keys = served.keys.clone();
     let requests = tokio::task::spawn_blocking(move || {
-        (0..count).map(|_| request(&order()?, &keys)).collect::<anyhow::Result<Vec<_>>>()
+        (0..count).map(|_| request(&order(), &keys)).collect::<anyhow::Result<Vec<_>>>()
     });
     let requests = Mutex::new(requests.await??);
     let next = || requests.lock().ok().and_then(|mut requests| requests.pop());

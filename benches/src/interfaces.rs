@@ -29,19 +29,13 @@ const SINCE_BLOCKS: i64 = 100;
 const NOT_FOUND: u16 = 404;
 
 /// Requests of every route once.
-///
-/// # Errors
-/// Fails when a route answers with another error than that there is no such thing.
 pub async fn rest(harness: &DurableHarness, served: &Served) -> anyhow::Result<()> {
     let client = reqwest::Client::new();
-    let (reference, intent, event, day): (String, String, String, String) = sqlx::query_as(
-        "select e.reference, e.intent_id, v.event_id, to_char(e.accepted_at at time zone 'UTC', 'YYYY-MM-DD') \
-         from execution e join event v on v.reference = e.reference \
-         where e.partner_id = 'ptn_acme' and e.livemode = false and e.state_name = 'completed' \
-           and e.accepted_at < now() - interval '5 days' order by e.accepted_at desc limit 1",
-    )
-    .fetch_one(harness.pool())
-    .await?;
+    let sample = "select e.reference, e.intent_id, v.event_id, to_char(e.accepted_at at time zone 'UTC', 'YYYY-MM-DD') \
+                  from execution e join event v on v.reference = e.reference \
+                  where e.partner_id = 'ptn_acme' and e.livemode = false and e.state_name = 'completed' \
+                    and e.accepted_at < now() - interval '5 days' order by e.accepted_at desc limit 1";
+    let (reference, intent, event, day): (String, String, String, String) = harness.row(sample).await;
     let from = (Utc::now() - TimeDelta::days(6)).format("%Y-%m-%d");
     let url = |path: &str| format!("http://{}{path}", served.address);
     for path in [
@@ -103,7 +97,7 @@ pub async fn rest(harness: &DurableHarness, served: &Served) -> anyhow::Result<(
 
 /// Submits an order, and cancels it, which may be too late.
 async fn submit(client: &reqwest::Client, served: &Served) -> anyhow::Result<()> {
-    let order = fiat_order()?;
+    let order = fiat_order();
     let place = (&*format!("http://{}", served.address), "/v1/intents");
     let request = served.keys.post(client, place, &uuid::Uuid::new_v4().to_string(), body(&order)?)?;
     let answer = request.send().await?;
@@ -124,9 +118,6 @@ pub enum Reads {
 }
 
 /// What a comparison with the chain reads of the database, at the end of the history: a page of each kind.
-///
-/// # Errors
-/// Fails when the database refuses a statement.
 pub async fn reconcile(pool: &PgPool, reads: Reads) -> anyhow::Result<()> {
     let mut conn = reconcile::snapshot(pool).await?;
     let cursor = chain::find_cursor(&mut conn, CHAIN_ID).await?.context("no cursor")?;
@@ -180,9 +171,6 @@ async fn reconcile_from(conn: &mut PgConnection, scope: &Scope) -> anyhow::Resul
 }
 
 /// What the relayer and the indexer read repeatedly.
-///
-/// # Errors
-/// Fails when the database refuses a statement.
 pub async fn relay(pool: &PgPool) -> anyhow::Result<()> {
     let mut conn = pool.begin().await?;
     let signer = Address::repeat_byte(0xa1);
@@ -211,9 +199,6 @@ pub async fn relay(pool: &PgPool) -> anyhow::Result<()> {
 }
 
 /// What commands of the command line read.
-///
-/// # Errors
-/// Fails when the database refuses a statement.
 pub async fn commands(harness: &DurableHarness) -> anyhow::Result<()> {
     let mut conn = harness.pool().acquire().await?;
     for (stuck_for_secs, state) in [(None, None), (Some(600), None), (None, Some("reversed"))] {

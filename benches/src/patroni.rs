@@ -17,9 +17,9 @@ use clap::{Args, ValueEnum};
 use sqlx::{Connection as _, PgConnection};
 
 use self::cluster::Cluster;
-use crate::crash::load::{Load, PATIENCE, position};
+use crate::crash::load::{Load, position};
 use crate::dice::Dice;
-use crate::drill::{Drill, Program, Report, in_directory, in_rounds, with_log};
+use crate::drill::{Drill, PATIENCE, Program, Report, in_directory, in_rounds, with_log};
 use crate::failover::LOAD;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);

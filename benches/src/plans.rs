@@ -9,9 +9,6 @@ use serde_json::Value;
 use sqlx::PgPool;
 
 /// New connections explain every statement, those within functions and triggers included.
-///
-/// # Errors
-/// Fails when the server has no `auto_explain`.
 pub async fn explain_everything(pool: &PgPool) -> sqlx::Result<()> {
     sqlx::query("load 'auto_explain'").execute(pool).await?;
     for setting in [
@@ -56,9 +53,6 @@ const TREE_PAGES: u64 = 8;
 const ROWS_OF_PAGE: u64 = 16;
 
 /// The statements of a server's log, in the order of their first run.
-///
-/// # Errors
-/// Fails when the log cannot be read.
 pub fn read_log(log: &Path) -> std::io::Result<Vec<Explained>> {
     let mut found: BTreeMap<String, (usize, Explained)> = BTreeMap::new();
     let mut plan = String::new();
@@ -220,9 +214,6 @@ pub const TRANSIENT: [&str; 8] = [
 ];
 
 /// The tables that grow with orders, with their rows by the statistics. A partition counts as its table.
-///
-/// # Errors
-/// Fails when the catalog cannot be read.
 pub async fn growing(pool: &PgPool) -> sqlx::Result<BTreeMap<String, i64>> {
     let tables: Vec<(String, i64)> = sqlx::query_as(
         "select c.relname, greatest(c.reltuples, 0)::int8 from pg_class c \

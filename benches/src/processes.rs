@@ -21,10 +21,10 @@ use self::fleet::Fleet;
 use self::ground::Ground;
 use self::leases::LeaseWatch;
 use crate::crash::check;
-use crate::crash::load::{Clients, Door, Outside, PATIENCE, Who, receiver, subscribe};
-use crate::crash::rest::text;
+use crate::crash::load::{Clients, Door, Outside, Who, receiver, subscribe};
+use crate::crash::process::text;
 use crate::dice::Dice;
-use crate::drill::{Drill, Program, Report, in_directory, in_rounds, until};
+use crate::drill::{Drill, PATIENCE, Program, Report, in_directory, in_rounds, until};
 use crate::http::Keys;
 
 /// What a process logs when it accepts a connection for a session of its own from another process.
@@ -80,7 +80,7 @@ impl ProcessesDrill {
     async fn under_fire(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
         let ((receiver, pem), processes) = (receiver().await, usize::from(self.processes));
         let dice = Dice::new(seed ^ 20 << 32);
-        let ground = Ground::prepare(&self.program.path()?, dir, processes, &pem, dice).await?;
+        let ground = Ground::prepare(self.program.path()?, dir, processes, &pem, dice).await?;
         let mut fleet = Fleet::start(ground, processes, PATIENCE).await?;
         let outcome = self.drilled(seed, &mut fleet, &receiver).await;
         // The reason on both sides of the logs: whoever reads the ends or the beginning sees it.
@@ -88,7 +88,7 @@ impl ProcessesDrill {
     }
 
     async fn drilled(&self, seed: u64, fleet: &mut Fleet, receiver: &Receiver) -> anyhow::Result<Report> {
-        let mut conn = PgConnection::connect(fleet.ground().database.url()).await?;
+        let mut conn = PgConnection::connect(fleet.ground().service.database.url()).await?;
         // One session a process: each client connects to the process after that of its session, or to its own.
         let owners = "select count(distinct owner) from lease \
                       where name like 'fix:%' and expires_at > clock_timestamp()";
@@ -114,7 +114,7 @@ impl ProcessesDrill {
             async || Ok((fleet.logged(FORWARDED) > 0).then_some(())),
         )
         .await?;
-        let leases = LeaseWatch::start(fleet.ground().database.url()).await?;
+        let leases = LeaseWatch::start(fleet.ground().service.database.url()).await?;
         let (mut report, mut dice) = (Report::default(), Dice::new(seed));
         in_rounds(Fault::value_variants(), self.rounds, &mut dice, &mut report, async |fault, dice, _| {
             tokio::time::sleep(Duration::from_millis(500) + dice.millis(1_500)).await;

@@ -4,9 +4,6 @@
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
-use dvp_core::engine::SubmitCommand;
-use dvp_core::writer::Outcome;
-use dvp_store::orders::executions::RefType;
 use tokio::net::TcpListener;
 
 use crate::figure::Figure;
@@ -26,15 +23,9 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     let mut requests = Vec::with_capacity(EXECUTIONS);
     let mut body = String::new();
     for _ in 0..EXECUTIONS {
-        let command =
-            SubmitCommand { tenant: harness.tenant.clone(), request: order()?, idempotency: None, fix: None };
-        let Outcome::Accepted(accepted) = harness.engine.submit(command).await?.outcome else {
-            anyhow::bail!("an order was not accepted");
-        };
-        let reference = &accepted.reference;
-        requests.push(request(reference, &served.keys.api_key));
-        let view = harness.engine.execution(&harness.tenant, RefType::ExecutionId, reference).await?;
-        body = serde_json::to_string(&view)?;
+        let reference = harness.accept(order()).await.reference;
+        requests.push(request(&reference, &served.keys.api_key));
+        body = serde_json::to_string(&harness.view(&reference).await)?;
     }
     let bare = TcpListener::bind("127.0.0.1:0").await?;
     let address = bare.local_addr()?;

@@ -49,9 +49,6 @@ pub struct Browser {
 
 impl Browser {
     /// Serves the console and signs an operator in who may see everything.
-    ///
-    /// # Errors
-    /// Fails when the console does not take the link.
     pub async fn open(harness: &DurableHarness) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
         let origin = serve(harness, stop.clone()).await?;
@@ -65,9 +62,6 @@ impl Browser {
     }
 
     /// Reads a page, or follows where it leads. Returns the time of it all.
-    ///
-    /// # Errors
-    /// Fails when it is not a page.
     pub async fn get(&self, screen: &Screen) -> anyhow::Result<Duration> {
         let began = Instant::now();
         let mut path = screen.path.clone();
@@ -90,9 +84,6 @@ impl Browser {
 }
 
 /// Serves the console until it is stopped, for an operator who may see everything and has a link. Returns its address.
-///
-/// # Errors
-/// Fails when the database does.
 pub async fn serve<D: Database>(harness: &Harness<D>, stop: CancellationToken) -> anyhow::Result<String> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let origin = format!("http://{}", listener.local_addr()?);
@@ -136,21 +127,14 @@ async fn sign_up<D: Database>(harness: &Harness<D>) -> anyhow::Result<()> {
 }
 
 /// Every page over a history, with identifiers of orders from its middle.
-///
-/// # Errors
-/// Fails when the database holds no history.
 pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
-    let sample: (String, String, String, String, String, String, i64, String) = sqlx::query_as(
-        "select e.reference, e.intent_id, e.client_reference, '0x' || encode(e.entity, 'hex'), b.end_to_end_id, \
-                b.bank_reference, (extract(epoch from e.accepted_at) * 1000000)::int8, '0x' || encode(r.content_hash, 'hex') \
-         from execution e join bank_payment b on b.execution = e.reference join receipt r on r.reference = e.reference \
-         where e.state_name = 'completed' and e.partner_id = 'ptn_acme' \
-           and e.accepted_at < now() - interval '10 days' \
-         order by e.accepted_at desc limit 1",
-    )
-    .fetch_optional(harness.pool())
-    .await?
-    .context("no history")?;
+    let sample = "select e.reference, e.intent_id, e.client_reference, '0x' || encode(e.entity, 'hex'), b.end_to_end_id, \
+                         b.bank_reference, (extract(epoch from e.accepted_at) * 1000000)::int8, '0x' || encode(r.content_hash, 'hex') \
+                  from execution e join bank_payment b on b.execution = e.reference join receipt r on r.reference = e.reference \
+                  where e.state_name = 'completed' and e.partner_id = 'ptn_acme' \
+                    and e.accepted_at < now() - interval '10 days' \
+                  order by e.accepted_at desc limit 1";
+    let sample: (String, String, String, String, String, String, i64, String) = harness.row(sample).await;
     let (reference, intent, client, entity, payment, bank_reference, micros, hash) = sample;
     let (approval, run, tx, clordid, document): (String, i64, String, String, String) = sqlx::query_as(
         "select (select id from approval order by requested_at limit 1), (select max(id) from reconciliation_run), \
@@ -166,7 +150,10 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     let day = |ago: i64| (chrono::Utc::now() - chrono::TimeDelta::days(ago)).format("%Y-%m-%d").to_string();
     let mut screens = Vec::new();
     let mut add = |route: &'static str, path: String| screens.push(Screen { route, path });
-    add("/", "/".into());
+    // Their addresses are their routes.
+    let pages = "/ /approvals /reconciliation /treasury /treasury/fees /treasury/fees.csv /treasury/exposure \
+                 /treasury/exposure.csv /work /chains /fix /webhooks /partners /operators /audit /audit.jsonl /account";
+    pages.split(' ').for_each(|page| add(page, page.into()));
     for query in [
         String::new(),
         "?view=open".into(),
@@ -191,17 +178,10 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     add("/orders/{reference}", format!("/orders/{reference}"));
     add("/orders/{reference}/documents", format!("/orders/{reference}/documents"));
     add("/orders/{reference}/documents/{digest}", format!("/orders/{reference}/documents/{document}"));
-    add("/approvals", "/approvals".into());
     add("/approvals", "/approvals?state=approved".into());
     add("/approvals/{id}", format!("/approvals/{approval}"));
-    add("/reconciliation", "/reconciliation".into());
     add("/reconciliation/{run}", format!("/reconciliation/{run}"));
     add("/reconciliation/{run}/{ordinal}", format!("/reconciliation/{run}/1"));
-    add("/treasury", "/treasury".into());
-    add("/work", "/work".into());
-    for report in ["/treasury/fees", "/treasury/fees.csv", "/treasury/exposure", "/treasury/exposure.csv"] {
-        add(report, report.into());
-    }
     for account in [
         "provider:north:available".to_owned(),
         account_name("partner", &harness.partner().name(), "available"),
@@ -216,9 +196,6 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
             format!("/treasury/statement.csv?account={account}&asset=USD&{range}"),
         );
     }
-    add("/chains", "/chains".into());
-    add("/work", "/work".into());
-    add("/fix", "/fix".into());
     add("/fix/{session}", format!("/fix/{session}"));
     for query in [
         String::new(),
@@ -228,15 +205,9 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     ] {
         add("/fix/{session}/messages", format!("/fix/{session}/messages{query}"));
     }
-    add("/webhooks", "/webhooks".into());
     add("/webhooks/{endpoint}", format!("/webhooks/{ENDPOINT}"));
-    add("/partners", "/partners".into());
     add("/partners/{name}", "/partners/acme".into());
-    add("/operators", "/operators".into());
     add("/operators/{name}", "/operators/load".into());
-    add("/audit", "/audit".into());
-    add("/audit.jsonl", "/audit.jsonl".into());
-    add("/account", "/account".into());
     let (wallet, words) = ("0x0000000000000000000000000000000000000009", "closed beneficiary");
     for text in [
         &reference,
@@ -294,9 +265,6 @@ impl Rendered {
 
 /// Reads every page `rounds` times, one after the other, over the history in `dir`, which is filled if it is not there
 /// yet: the pages, the slowest first.
-///
-/// # Errors
-/// Fails when a page is not rendered.
 pub async fn measure(dir: Option<&Path>, orders: i64, rounds: usize) -> anyhow::Result<Figures> {
     let temporary = tempfile::tempdir()?;
     let dir = dir.unwrap_or_else(|| temporary.path());
@@ -309,9 +277,6 @@ pub async fn measure(dir: Option<&Path>, orders: i64, rounds: usize) -> anyhow::
 }
 
 /// The same over a harness, in the order of the list.
-///
-/// # Errors
-/// Fails when a page is not rendered.
 pub async fn render(harness: &DurableHarness, rounds: usize) -> anyhow::Result<Vec<Rendered>> {
     let browser = Browser::open(harness).await?;
     let mut all = Vec::new();

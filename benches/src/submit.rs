@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dvp_core::engine::SubmitCommand;
 use dvp_core::writer::Outcome;
 use dvp_domain::intent::IntentRequest;
+use dvp_testing::orders;
 use futures_util::future::try_join_all;
 use sqlx::{Connection as _, PgConnection};
 
@@ -22,9 +22,7 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start(dir.path()).await?;
     let count = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
-    let orders =
-        tokio::task::spawn_blocking(move || (0..count).map(|_| order()).collect::<Result<Vec<_>, _>>());
-    let orders = orders.await??;
+    let orders = tokio::task::spawn_blocking(move || (0..count).map(|_| order()).collect()).await?;
     progress::expect(2);
     let floor = inserts(&harness, seconds, concurrency).await?;
     progress::done("the floor");
@@ -44,14 +42,13 @@ pub(crate) async fn submissions(
     let started = Instant::now();
     let until = started + Duration::from_secs(seconds);
     let callers = (0..concurrency).map(|_| {
-        let (orders, engine, tenant) = (Arc::clone(&orders), harness.engine.clone(), harness.tenant.clone());
+        let (left, engine, tenant) = (Arc::clone(&orders), harness.engine.clone(), harness.tenant.clone());
         tokio::spawn(async move {
             let mut done = 0_usize;
             while Instant::now() < until {
-                let next = orders.lock().ok().and_then(|mut orders| orders.pop());
+                let next = left.lock().ok().and_then(|mut left| left.pop());
                 let Some(request) = next else { anyhow::bail!("the orders made beforehand ran out") };
-                let command = SubmitCommand { tenant: tenant.clone(), request, idempotency: None, fix: None };
-                let outcome = engine.submit(command).await?.outcome;
+                let outcome = orders::submit(&engine, &tenant, request).await?;
                 anyhow::ensure!(matches!(outcome, Outcome::Accepted(_)), "not accepted: {outcome:?}");
                 done = done.saturating_add(1);
             }

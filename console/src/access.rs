@@ -11,17 +11,18 @@
 //! authentication in a session a new token; a form is accepted only from a page of the console's own origin; roles are
 //! read with each request.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
+pub use dvp_core::listeners::source::Peer;
+use dvp_core::listeners::source::client;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::StoreError;
 use dvp_store::operators::accounts::ConsoleAction;
 use dvp_store::operators::accounts::sessions;
-use ipnet::IpNet;
 
 use crate::cookies::session_of;
 use crate::error::PageError;
@@ -34,27 +35,6 @@ use crate::step_up;
 pub(crate) const LIVE: &str = "/live";
 /// Marks what a page requests by itself.
 const REFRESH: HeaderName = HeaderName::from_static("x-refresh");
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
-/// The address of a connection's other end.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(pub SocketAddr);
-
-/// The client's address: the connection's, or behind a proxy the last address of X-Forwarded-For that is not a proxy's.
-pub(crate) fn source(peer: SocketAddr, proxies: &[IpNet], headers: &HeaderMap) -> IpAddr {
-    let is_proxy = |address: IpAddr| proxies.iter().any(|network| network.contains(&address));
-    let mut client = peer.ip().to_canonical();
-    let forwarded = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
-    let addresses: Vec<&str> = forwarded.flat_map(|value| value.split(',')).map(str::trim).collect();
-    for text in addresses.into_iter().rev() {
-        if !is_proxy(client) {
-            break;
-        }
-        let Ok(address) = text.parse::<IpAddr>() else { break };
-        client = address.to_canonical();
-    }
-    client
-}
 
 /// Refuses a form that is not of the console's own pages.
 pub(crate) fn check_origin(console: &Console, method: &Method, headers: &HeaderMap) -> Result<(), PageError> {
@@ -88,7 +68,7 @@ pub(crate) async fn require(
     next: Next,
 ) -> Response {
     let Guard { console, method, path, roles, needs } = guard;
-    let source = source(peer, &console.settings.proxies, request.headers());
+    let source = client(peer, &console.settings.proxies, request.headers());
     let mut operator = match operator_of(
         &console,
         request.headers(),
@@ -176,23 +156,4 @@ fn unregistered(request: &Request, operator: &Operator) -> Response {
 async fn refuse(console: &Console, operator: &Operator, route: &str, subject: &str) -> Result<(), PageError> {
     let mut conn = console.acting().await?;
     Ok(operator.record(&mut conn, ConsoleAction::Refused, route, subject).await?)
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn only_a_proxy_may_name_the_client() {
-        let proxies = ["10.0.0.0/8".parse().unwrap()];
-        let mut headers = HeaderMap::new();
-        headers.append(FORWARDED_FOR, HeaderValue::from_static("6.6.6.6, 192.0.2.7, 10.0.0.9"));
-        let client =
-            |peer: &str, headers: &HeaderMap| source(peer.parse().unwrap(), &proxies, headers).to_string();
-        assert_eq!(client("10.1.2.3:5", &headers), "192.0.2.7");
-        assert_eq!(client("192.0.2.1:5", &headers), "192.0.2.1");
-        assert_eq!(client("10.1.2.3:5", &HeaderMap::new()), "10.1.2.3");
-    }
 }

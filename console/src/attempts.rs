@@ -4,9 +4,11 @@
 //! memory is bounded.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use dvp_core::listeners::source::Source;
 
 /// Sources that are counted in a minute. The attempts of further ones count in the total only.
 const SOURCES_MAX: usize = 10_000;
@@ -26,8 +28,8 @@ pub(crate) struct Attempts {
 struct Counted {
     since: Instant,
     total: u32,
-    sources: HashMap<IpAddr, u32>,
-    known: HashSet<IpAddr>,
+    sources: HashMap<Source, u32>,
+    known: HashSet<Source>,
 }
 
 impl Attempts {
@@ -39,12 +41,12 @@ impl Attempts {
 
     /// Whether another attempt of a source is within both bounds.
     pub(crate) fn has_room(&self, source: IpAddr) -> bool {
-        self.with(|counted| self.is_free(counted, network(source)))
+        self.with(|counted| self.is_free(counted, source.into()))
     }
 
     /// Counts an attempt. Returns whether it is within both bounds; one that is not, is not counted.
     pub(crate) fn count(&self, source: IpAddr) -> bool {
-        let source = network(source);
+        let source = source.into();
         self.with(|counted| {
             if !self.is_free(counted, source) {
                 return false;
@@ -64,12 +66,12 @@ impl Attempts {
     pub(crate) fn know(&self, source: IpAddr) {
         self.with(|counted| {
             if counted.known.len() < KNOWN_MAX {
-                counted.known.insert(network(source));
+                counted.known.insert(source.into());
             }
         });
     }
 
-    fn is_free(&self, counted: &Counted, source: IpAddr) -> bool {
+    fn is_free(&self, counted: &Counted, source: Source) -> bool {
         let of_source = counted.sources.get(&source).copied().unwrap_or_default();
         of_source < self.per_source && (counted.total < self.in_total || counted.known.contains(&source))
     }
@@ -82,17 +84,6 @@ impl Attempts {
             counted.sources.clear();
         }
         work(&mut counted)
-    }
-}
-
-/// An IPv4 address, or the network of an IPv6 address, whose every address one host can have.
-pub(crate) fn network(source: IpAddr) -> IpAddr {
-    match source {
-        IpAddr::V4(_) => source,
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
     }
 }
 

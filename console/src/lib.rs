@@ -18,7 +18,6 @@ mod arrival;
 mod assets;
 mod attempts;
 mod blocks;
-mod connections;
 mod cookies;
 mod error;
 mod figures;

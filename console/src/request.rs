@@ -9,12 +9,13 @@ use axum::http::header;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::{DateTime, NaiveDateTime, Utc};
+use dvp_core::listeners::source::{Peer, client};
 use dvp_core::operators::requests::RequestedChange;
 use dvp_store::PgConnection;
 use dvp_store::operators::accounts::ConsoleAction;
 use serde::de::DeserializeOwned;
 
-use crate::access::{self, Peer};
+use crate::access;
 use crate::error::PageError;
 use crate::operator::Operator;
 use crate::state::Console;
@@ -51,7 +52,7 @@ impl FromRequestParts<Console> for Stranger {
     async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, PageError> {
         access::check_origin(console, &parts.method, &parts.headers)?;
         let Peer(peer) = *parts.extensions.get().ok_or(PageError::Internal)?;
-        let source = access::source(peer, &console.settings.proxies, &parts.headers);
+        let source = client(peer, &console.settings.proxies, &parts.headers);
         Ok(Self { console: console.clone(), source, headers: parts.headers.clone() })
     }
 }

@@ -1,9 +1,6 @@
 //! The router, the headers of every answer, and the listener.
 
 use std::io;
-use std::net::SocketAddr;
-use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -12,20 +9,15 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
-use dvp_core::listeners::answering::Answering;
-use dvp_core::listeners::connections::Connections;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use dvp_core::listeners::server::{self, ServerLimits};
+use dvp_core::listeners::source::Peer;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower::Layer as _;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
-use crate::access::{self, Guard, Peer};
-use crate::connections;
+use crate::access::{self, Guard};
 use crate::error::PageError;
 use crate::routes::{self, Route};
 use crate::state::{Console, ConsoleSettings};
@@ -37,7 +29,6 @@ const HEAD: Duration = Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// The time limit for requests in progress at a stop.
 const DRAIN: Duration = Duration::from_secs(5);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Every page. Only the sign-in and the assets are served without a session.
 pub fn router(console: Console) -> Router {
@@ -102,81 +93,21 @@ fn protect(response: &mut Response, is_secure: bool) {
 /// Fails when the listener cannot be used.
 pub async fn serve(listener: TcpListener, console: Console, shutdown: CancellationToken) -> io::Result<()> {
     info!(address = %listener.local_addr()?, "console listening");
-    let settings = Arc::clone(&console.settings);
-    let room = Arc::new(Semaphore::new(settings.connections));
-    let answer = console.times.answer;
-    let by_source = Connections::default();
-    let served = TaskTracker::new();
-    served.spawn(console.pulse.clone().run(console.pools.clone(), shutdown.clone()));
-    let router = router(console);
-    loop {
-        let accepted = tokio::select! {
-            () = shutdown.cancelled() => break,
-            accepted = accept(&listener, &room) => accepted,
-        };
-        match accepted {
-            Ok((socket, peer, place)) => {
-                let limit = settings.connections_per_source();
-                let Some(connected) = connections::enter(&by_source, peer, &settings.proxies, limit) else {
-                    debug!(%peer, "a connection of the console was closed: its source has as many as it may");
-                    continue;
-                };
-                let serving =
-                    connection(Answering::new(socket, answer), router.clone(), peer, shutdown.clone());
-                served.spawn(async move {
-                    serving.await;
-                    drop((connected, place));
-                });
-            }
-            Err(error) => {
-                warn!(%error, "accepting a connection of the console failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(listener);
-    served.close();
-    tokio::select! {
-        () = served.wait() => {}
-        () = tokio::time::sleep(DRAIN) => debug!("connections of the console were closed at the end of the grace period"),
-    }
-    Ok(())
-}
-
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
-    let (socket, peer) = listener.accept().await?;
-    socket.set_nodelay(true)?;
-    Ok((socket, peer, place))
-}
-
-/// One connection, request after request. It is closed without an answer when a head does not arrive in time, or when
-/// the client does not read its answer.
-async fn connection(
-    socket: Answering<TcpStream>,
-    router: Router,
-    peer: SocketAddr,
-    shutdown: CancellationToken,
-) {
-    let service = TowerToHyperService::new(Extension(Peer(peer)).layer(router));
-    let mut serving = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
-            .max_buf_size(HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(socket), service)
-    );
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        () = shutdown.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
+    let limits = ServerLimits {
+        connections: console.settings.connections,
+        connections_per_source: console.settings.connections_per_source(),
+        proxies: console.settings.proxies.clone(),
+        head: HEAD,
+        head_bytes: HEAD_BYTES_MAX,
+        answer: console.times.answer,
+        drain: DRAIN,
     };
-    if let Err(error) = ended {
-        debug!(%error, "a connection of the console ended");
+    let pulse = tokio::spawn(console.pulse.clone().run(console.pools.clone(), shutdown.clone()));
+    let router = router(console);
+    let service_of = |peer| TowerToHyperService::new(Extension(Peer(peer)).layer(router.clone()));
+    if !server::serve(listener, &limits, service_of, shutdown).await {
+        debug!("connections of the console were closed at the end of the grace period");
     }
+    pulse.abort();
+    Ok(())
 }

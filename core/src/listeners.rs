@@ -1,4 +1,5 @@
-//! What the listeners of the API and the console share.
+//! What the listeners of the API and the console share: the server, and the sources of connections and requests.
 
-pub mod answering;
-pub mod connections;
+mod answering;
+pub mod server;
+pub mod source;

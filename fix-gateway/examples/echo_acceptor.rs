@@ -20,15 +20,11 @@ use dvp_fix::{
 };
 use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
-    store::{Allowance, MemoryStore, SessionStore},
+    store::MemoryStore,
 };
-use dvp_store::database::{Database, TlsFiles};
-use dvp_store::{MIGRATOR, PgPool, database::pool::pool_options};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-/// More than one writes at once only when there are more sessions than this.
-const POOL_CONNECTIONS: u32 = 16;
 /// The memory limit of all sessions' messages kept for resends.
 const MEMORY_BYTES: usize = 64 * 1024 * 1024;
 
@@ -74,49 +70,21 @@ async fn main() -> Result<(), Failure> {
         _ => return Err("usage: echo_acceptor --config FILE".into()),
     };
     let config: Config = toml::from_str(&std::fs::read_to_string(path)?)?;
-    let pool = match config.store.as_deref().unwrap_or("memory") {
-        "memory" => None,
-        store => Some(open_pool(store).await?),
-    };
-    if config.profile.as_deref().is_some_and(|profile| profile != "quickfix") {
-        return Err("only profile = \"quickfix\"".into());
+    let is_other = |value: &Option<String>, only: &str| value.as_ref().is_some_and(|value| value != only);
+    if is_other(&config.profile, "quickfix") || is_other(&config.store, "memory") {
+        return Err("only profile = \"quickfix\" and store = \"memory\"".into());
     }
     let directory = Directory::default();
-    let memory = Allowance::of_bytes(MEMORY_BYTES);
     for section in &config.session {
         let session = session_config(&config, section)?;
         let attach = directory.announce(SessionKey::of_session(&session));
-        let store = match &pool {
-            None => None,
-            Some(pool) => Some(open_store(pool, &session).await?),
-        };
-        let echo = Echo { store, ..Echo::new(&session, memory.clone()) };
+        let echo = Echo::new(&session, MemoryStore::new(MEMORY_BYTES / config.session.len()));
         tokio::spawn(Driver::new(echo, session, attach).run(CancellationToken::new()));
     }
     let listener = tokio::net::TcpListener::bind(&config.listen).await?;
     writeln!(std::io::stdout(), "listening {}", listener.local_addr()?)?;
     acceptor::accept(listener, directory, CancellationToken::new()).await;
     Ok(())
-}
-
-/// `postgres:URL`: a database with the service's schema, which is brought up to date.
-async fn open_pool(store: &str) -> Result<PgPool, Failure> {
-    let url = match store.strip_prefix("postgres:") {
-        // `postgres://…` is a URL by itself.
-        Some(rest) if rest.starts_with("//") => store,
-        Some(url) => url,
-        None => return Err("store is \"memory\" or \"postgres:URL\"".into()),
-    };
-    let options = Database::at(url, &TlsFiles::default())?.unbounded().await?;
-    let pool = pool_options().max_connections(POOL_CONNECTIONS).connect_with(options).await?;
-    MIGRATOR.run(&pool).await?;
-    Ok(pool)
-}
-
-async fn open_store(pool: &PgPool, session: &SessionConfig) -> Result<SessionStore, Failure> {
-    let (ours, peers) = (&session.sender_comp_id, &session.target_comp_id);
-    let version = session.default_appl_ver_id.as_deref();
-    Ok(SessionStore::open(pool.clone(), "echo", &session.begin_string, ours, peers, version).await?)
 }
 
 fn session_config(config: &Config, section: &SessionSection) -> Result<SessionConfig, Failure> {
@@ -147,40 +115,29 @@ struct Echo {
     /// Hashes of the orders' ids: a day's orders are many, and two of a session are not the same by chance.
     seen: HashSet<u64>,
     hasher: RandomState,
-    /// Fields of the message under way that stay together.
-    runs: Vec<Run>,
-    /// In PostgreSQL, instead of in memory.
-    store: Option<SessionStore>,
+    /// Fields of the message under way that stay together, one or a group with its count: whether they are of its body,
+    /// their tag, and where they are.
+    runs: Vec<((bool, Tag), Range<usize>)>,
 }
 
 impl Echo {
-    fn new(session: &SessionConfig, memory: Allowance) -> Self {
+    fn new(session: &SessionConfig, memory: MemoryStore) -> Self {
         Self {
             rules: session.rules,
             appl_ver_id: session.default_appl_ver_id.clone(),
-            memory: MemoryStore::new(memory),
+            memory,
             seen: HashSet::new(),
             hasher: RandomState::new(),
             runs: Vec::new(),
-            store: None,
         }
-    }
-
-    fn count(&mut self, numbers: Numbers) -> Commit {
-        self.memory.count(numbers);
-        Commit::Ready
-    }
-
-    /// Notes an order. Was it new?
-    fn is_new(&mut self, cl_ord_id: &[u8]) -> bool {
-        self.seen.insert(self.hasher.hash_one(cl_ord_id))
     }
 
     fn answer(&mut self, message: MessageRef<'_>, body: Body) -> Option<(MsgType, Body)> {
         let msg_type = MsgType::from_bytes(message.msg_type());
         match message.msg_type() {
             b"D" => {
-                let is_wanted = self.is_new(message.get(11)?) || !message.is_yes(tag::POSS_RESEND);
+                let is_new = self.seen.insert(self.hasher.hash_one(message.get(11)?));
+                let is_wanted = is_new || !message.is_yes(tag::POSS_RESEND);
                 is_wanted.then(|| (MsgType::NEW_ORDER_SINGLE, self.ascending(message, body)))
             }
             b"d" | b"C" => Some((msg_type?, self.ascending(message, body))),
@@ -196,24 +153,12 @@ impl Echo {
     }
 
     /// The message's own fields again: routing fields, then the body by ascending tag, each group after its count.
-    /// Copies adjacent fields in one piece.
     fn ascending(&mut self, message: MessageRef<'_>, mut body: Body) -> Body {
         self.find_runs(message);
-        if !self.runs.is_sorted_by_key(Run::place) {
-            self.runs.sort_by_key(Run::place);
+        self.runs.sort_by_key(|(place, _)| *place);
+        for (_, run) in &self.runs {
+            body.copy_run(message, message.fields().get(run.clone()).unwrap_or_default());
         }
-        let fields = message.fields();
-        let mut runs = self.runs.iter().map(|run| run.fields.clone());
-        let mut piece = runs.next().unwrap_or_default();
-        for run in runs {
-            if run.start == piece.end {
-                piece.end = run.end;
-            } else {
-                body.copy_run(message, fields.get(piece).unwrap_or_default());
-                piece = run;
-            }
-        }
-        body.copy_run(message, fields.get(piece).unwrap_or_default());
         body
     }
 
@@ -236,73 +181,33 @@ impl Echo {
                     at += 1;
                 }
             }
-            self.runs.push(Run { is_body: !is_header, tag: field.tag, fields: start..at });
+            self.runs.push(((!is_header, field.tag), start..at));
         }
-    }
-}
-
-/// Fields that stay together: one, or a group with its count. Where they are in their message.
-struct Run {
-    is_body: bool,
-    tag: Tag,
-    fields: Range<usize>,
-}
-
-impl Run {
-    const fn place(&self) -> (bool, Tag) {
-        (self.is_body, self.tag)
     }
 }
 
 impl Application for Echo {
     async fn load(&mut self) -> Result<(SeqNum, SeqNum), Unavailable> {
-        if let Some(store) = &self.store {
-            return store.load().await;
-        }
         Ok(self.memory.numbers())
     }
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
-        if let Some(store) = &self.store {
-            return store.commit(numbers, Vec::new()).await;
-        }
-        Ok(self.count(numbers))
+        self.memory.count(numbers);
+        Ok(Commit::Ready)
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         let body = turn.body();
-        let answer = self.answer(message, body);
-        if let Some(store) = &self.store {
-            return commit_answer(store, answer, turn).await;
-        }
-        if let Some((msg_type, body)) = answer {
+        if let Some((msg_type, body)) = self.answer(message, body) {
             let (seq, sending_time) = (turn.reserve(), turn.sending_time());
             self.memory.keep(seq, msg_type, sending_time, &body);
             turn.transmit(seq, msg_type, body);
         }
-        Ok(self.count(turn.numbers()))
-    }
-
-    async fn refuse(
-        &mut self,
-        message: MessageRef<'_>,
-        text: &str,
-        turn: &mut Turn<'_>,
-    ) -> Result<Commit, Unavailable> {
-        let refusal = business_reject(message, None, 0, text);
-        if let Some(store) = &self.store {
-            return commit_answer(store, Some((MsgType::BUSINESS_MESSAGE_REJECT, refusal)), turn).await;
-        }
-        let seq = turn.reserve();
-        self.memory.keep(seq, MsgType::BUSINESS_MESSAGE_REJECT, turn.sending_time(), &refusal);
-        turn.transmit(seq, MsgType::BUSINESS_MESSAGE_REJECT, refusal);
-        Ok(self.count(turn.numbers()))
+        self.memory.count(turn.numbers());
+        Ok(Commit::Ready)
     }
 
     async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
-        if let Some(store) = &self.store {
-            return store.stored(slice).await;
-        }
         Ok(self.memory.stored(slice))
     }
 
@@ -311,18 +216,4 @@ impl Application for Echo {
             self.seen = HashSet::new();
         }
     }
-}
-
-/// Numbers and answer are one commit; the answer goes out after it.
-async fn commit_answer(
-    store: &SessionStore,
-    answer: Option<(MsgType, Body)>,
-    turn: &mut Turn<'_>,
-) -> Result<Commit, Unavailable> {
-    let sending_time = turn.sending_time();
-    let answer = answer.map(|(msg_type, body)| {
-        let seq = turn.reserve();
-        Stored { seq, msg_type, body, sending_time, resend: true }
-    });
-    store.commit(turn.numbers(), answer.into_iter().collect()).await
 }

@@ -159,13 +159,13 @@ impl AcceptError {
 
 /// Accepts on a plain listener without restrictions, until shutdown is requested.
 pub async fn accept(listener: TcpListener, directory: Directory, shutdown: CancellationToken) {
-    accept_with(&listener, ListenerConfig::default(), directory, None, shutdown).await;
+    accept_with(Arc::new(listener), ListenerConfig::default(), directory, None, shutdown).await;
 }
 
 /// Accepts until shutdown is requested. A connection that cannot be accepted affects no other. Unauthenticated
 /// connections are closed when this ends or is dropped.
 pub(crate) async fn accept_with(
-    listener: &TcpListener,
+    listener: Arc<TcpListener>,
     config: ListenerConfig,
     directory: Directory,
     forwarding: Option<Forwarding>,
@@ -225,7 +225,7 @@ impl LogonListener {
         let opened = tokio::time::timeout_at(began + budget.handshake, self.open(stream, addr));
         let (stream, origin, visit) = opened.await.map_err(|_| AcceptError::TooSlow)??;
         let place = ConnectionSlot::new(permit, visit);
-        let mut connection = Connection::new(stream, origin.addr, budget.logon_bytes_max, place);
+        let mut connection = Connection::new(stream, origin.addr, budget.logon_bytes_max, Some(place));
         let logon = tokio::time::timeout_at(began + budget.logon, first_message(&mut connection));
         let logon = logon.await.map_err(|_| AcceptError::TooSlow)?.ok_or(AcceptError::NoLogon)?;
         let logon_came = Instant::now();

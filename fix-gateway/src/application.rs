@@ -159,22 +159,27 @@ pub trait Application: Send + 'static {
         turn: &mut Turn<'_>,
     ) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
 
-    /// Answers an application message with a BusinessMessageReject (throttled) instead of processing it.
+    /// Answers an application message with a BusinessMessageReject (throttled) instead of processing it. Only needed for a
+    /// session whose message rate is limited.
     fn refuse(
         &mut self,
-        message: MessageRef<'_>,
-        text: &str,
-        turn: &mut Turn<'_>,
-    ) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
+        _: MessageRef<'_>,
+        _: &str,
+        _: &mut Turn<'_>,
+    ) -> impl Future<Output = Result<Commit, Unavailable>> + Send {
+        std::future::ready(Err(Unavailable::new("no message is refused here".to_owned())))
+    }
 
     /// Must everything before this message be durable before it is delivered?
     fn is_about_earlier(&self, _: MessageRef<'_>) -> bool {
         false
     }
 
-    /// The first stored messages of a range, ascending. Fewer than the limit mean that no more are stored.
-    fn stored(&mut self, slice: ResendSlice)
-    -> impl Future<Output = Result<Vec<Stored>, Unavailable>> + Send;
+    /// The first stored messages of a range, ascending. Fewer than the limit mean that no more are stored. An application
+    /// without a store has none.
+    fn stored(&mut self, _: ResendSlice) -> impl Future<Output = Result<Vec<Stored>, Unavailable>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
 
     /// Waits until [`Application::report`] may have something. May be dropped at any time.
     fn wait_for_reports(&mut self) -> impl Future<Output = ()> + Send {

@@ -109,20 +109,15 @@ impl Inbound {
 }
 
 impl Connection {
-    /// The first frame may have `frame_max` bytes.
+    /// The first frame may have `frame_max` bytes. A connection that another process forwards has its slot there.
     pub(crate) fn new(
         stream: Box<dyn Stream>,
         peer: SocketAddr,
         frame_max: usize,
-        place: ConnectionSlot,
+        place: Option<ConnectionSlot>,
     ) -> Self {
-        let (inbound, place) = (Inbound::default(), Some(Box::new(place)));
+        let (inbound, place) = (Inbound::default(), place.map(Box::new));
         Self { stream, inbound, frame_max, read_bytes: READ_MIN, peer, place }
-    }
-
-    /// A connection that another process has accepted and forwards.
-    pub(crate) fn forwarded(stream: Box<dyn Stream>, peer: SocketAddr, frame_max: usize) -> Self {
-        Self { stream, inbound: Inbound::default(), frame_max, read_bytes: READ_MIN, peer, place: None }
     }
 
     /// The stream, and the bytes that were read and not processed.

@@ -12,7 +12,7 @@
 //! transaction; of a parked order, the inbound number and the row that parks it are one, and the end of that row, the
 //! effect and the report another.
 //!
-//! Kept by `fix-gateway/tests/it/killed.rs::after_a_kill_each_number_still_has_the_same_message`.
+//! Kept by `fix-gateway/tests/it/sessions.rs::numbers_continue_after_a_kill_and_nothing_is_lost_or_repeated`.
 
 mod control;
 mod flight;
@@ -52,7 +52,7 @@ use crate::{
     archive::Recorder,
     clock,
     connection::{Attach, Outgoing, SlowConsumer},
-    limits::BytePace,
+    limits::Pace,
     status::{Noted, Slot},
 };
 pub(crate) use control::{Ask, Control};
@@ -105,8 +105,8 @@ pub struct Driver<A> {
     /// A slice of a resend that waits until the peer has taken the previous one, for the resend pace, and for other
     /// events.
     fetch: Option<ResendSlice>,
-    resend_pace: BytePace,
-    read_pace: BytePace,
+    resend_pace: Pace,
+    read_pace: Pace,
     resets: Resets,
     /// Cancelled when the driver is to stop.
     stop: CancellationToken,
@@ -174,8 +174,8 @@ impl<A: Application> Driver<A> {
             out: Outgoing::default(),
             slow_consumer: SlowConsumer::default(),
             fetch: None,
-            resend_pace: BytePace::RESENDS,
-            read_pace: BytePace::READS,
+            resend_pace: Pace::RESENDS,
+            read_pace: Pace::READS,
             resets: Resets::new(now.mono),
             stop: CancellationToken::new(),
             newcomer: None,
@@ -229,14 +229,14 @@ impl<A: Application> Driver<A> {
 
     /// Sets the pace of resends.
     #[must_use]
-    pub const fn with_resend_pace(mut self, resend_pace: BytePace) -> Self {
+    pub const fn with_resend_pace(mut self, resend_pace: Pace) -> Self {
         self.resend_pace = resend_pace;
         self
     }
 
     /// Sets the pace at which a connection is read; the peer's TCP window does the rest.
     #[must_use]
-    pub const fn with_read_pace(mut self, read_pace: BytePace) -> Self {
+    pub const fn with_read_pace(mut self, read_pace: Pace) -> Self {
         self.read_pace = read_pace;
         self
     }
@@ -336,7 +336,7 @@ impl<A: Application> Driver<A> {
             Event::Attached(attach) => self.attached(attach).await?,
             Event::Progress(Ok(bytes)) => {
                 if let Some(peer) = &mut self.peer {
-                    peer.read.spend(self.read_pace, self.now.mono, bytes);
+                    peer.read.spend(self.read_pace, bytes, self.now.mono);
                 }
             }
             Event::Progress(Err(error)) => {

@@ -99,31 +99,22 @@ impl FixGateway {
         let lockout = config.lockout;
         let (feed, changed) = (Feed::default(), Arc::<Notify>::default());
         // Dropping this future ends everything it started.
-        let following = {
-            let (feed, pool, changed, shutdown) =
-                (feed.clone(), pool.clone(), Arc::clone(&changed), shutdown.clone());
-            async move {
-                let follow = || feed::follow(feed.clone(), pool.clone(), Arc::clone(&changed));
-                supervise_until(Worker::FixFeed, || shutdown.is_cancelled(), follow).await;
-            }
+        let _follower = {
+            let (feed, pool, changed) = (feed.clone(), pool.clone(), Arc::clone(&changed));
+            let follow = move |_| feed::follow(feed.clone(), pool.clone(), Arc::clone(&changed));
+            supervised(Worker::FixFeed, &shutdown, follow)
         };
-        let _follower = AbortOnDropHandle::new(tokio::spawn(following));
         let mut tasks = Vec::new();
+        let background = engine.in_background().pool().clone();
         let archive = config.archives_messages.then(|| {
-            let (archive, writer) = Archive::over(engine.in_background().pool().clone());
+            let (archive, writer) = Archive::over(background.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(writer.run_supervised())));
             archive
         });
         let board = Board::default();
-        let writing = {
-            let (board, pool) = (board.clone(), engine.in_background().pool().clone());
-            let shutdown = shutdown.clone();
-            async move {
-                let write = || board.clone().write(pool.clone(), owner, shutdown.clone());
-                supervise_until(Worker::FixStatus, || shutdown.is_cancelled(), write).await;
-            }
-        };
-        tasks.push(AbortOnDropHandle::new(tokio::spawn(writing)));
+        let written = board.clone();
+        let write = move |stop| written.clone().write(background.clone(), owner, stop);
+        tasks.push(supervised(Worker::FixStatus, &shutdown, write));
         let supervisor = SessionSupervisor {
             items: Items::new(pool.clone(), Worker::FixSessions, SESSION_LOOK_MAX),
             engine,
@@ -139,39 +130,27 @@ impl FixGateway {
             board,
         };
         let forwarding = forward.map(|Forward { listener, forwarding, .. }| {
-            let (forwarded, directory, shutdown) = (forwarding.clone(), directory.clone(), shutdown.clone());
-            let accepting = async move {
-                let accept = || {
-                    acceptor::accept_forwarded(
-                        &listener,
-                        forwarded.clone(),
-                        directory.clone(),
-                        shutdown.clone(),
-                    )
-                };
-                supervise_until(Worker::FixListeners, || shutdown.is_cancelled(), accept).await;
+            let (listener, forwarded, directory) =
+                (Arc::new(listener), forwarding.clone(), directory.clone());
+            let accept = move |stop| {
+                let listener = Arc::clone(&listener);
+                acceptor::accept_forwarded(listener, forwarded.clone(), directory.clone(), stop)
             };
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
+            tasks.push(supervised(Worker::FixListeners, &shutdown, accept));
             forwarding
         });
         for (listener, config) in listeners {
             if let Some(tls) = config.tls.clone() {
-                let shutdown = shutdown.clone();
-                let watching = async move {
-                    let watch = || Arc::clone(&tls).watch(shutdown.clone());
-                    supervise_until(Worker::FixListeners, || shutdown.is_cancelled(), watch).await;
-                };
-                tasks.push(AbortOnDropHandle::new(tokio::spawn(watching)));
+                let watch = move |stop| Arc::clone(&tls).watch(stop);
+                tasks.push(supervised(Worker::FixListeners, &shutdown, watch));
             }
-            let (directory, forwarding, shutdown) = (directory.clone(), forwarding.clone(), shutdown.clone());
-            let accepting = async move {
-                let accept = || {
-                    let (config, directory) = (config.clone(), directory.clone());
-                    acceptor::accept_with(&listener, config, directory, forwarding.clone(), shutdown.clone())
-                };
-                supervise_until(Worker::FixListeners, || shutdown.is_cancelled(), accept).await;
+            let (listener, directory, forwarding) =
+                (Arc::new(listener), directory.clone(), forwarding.clone());
+            let accept = move |stop| {
+                let (listener, directory) = (Arc::clone(&listener), directory.clone());
+                acceptor::accept_with(listener, config.clone(), directory, forwarding.clone(), stop)
             };
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
+            tasks.push(supervised(Worker::FixListeners, &shutdown, accept));
         }
         let relaying = async {
             shutdown.cancelled().await;
@@ -188,13 +167,21 @@ impl FixGateway {
         };
         tokio::join!(keeping, relaying);
         for task in tasks {
-            join(task).await;
+            if let Err(error) = task.await {
+                error!(%error, "task failed");
+            }
         }
     }
 }
 
-async fn join(task: AbortOnDropHandle<()>) {
-    if let Err(error) = task.await {
-        error!(%error, "task failed");
-    }
+/// Runs a worker until `shutdown`, which it notices itself.
+fn supervised<F: Future<Output = ()> + Send + 'static>(
+    worker: Worker,
+    shutdown: &CancellationToken,
+    start: impl Fn(CancellationToken) -> F + Send + Sync + 'static,
+) -> AbortOnDropHandle<()> {
+    let shutdown = shutdown.clone();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        supervise_until(worker, || shutdown.is_cancelled(), || start(shutdown.clone())).await;
+    }))
 }

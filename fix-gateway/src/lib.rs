@@ -38,5 +38,5 @@ pub use driver::Driver;
 pub use forward::ForwardConfig;
 pub use gate::{Admission, Anyone, Gatekeeper, Lockout, NotAdmitted, Origin};
 pub use gateway::FixGateway;
-pub use limits::{BytePace, MessageLimits, Pace};
+pub use limits::{MessageLimits, Pace};
 pub use session_config::{SessionConfigError, check_agreement, stale_types};

@@ -3,12 +3,7 @@
 //! The form is the "generic cell rate algorithm": instead of counting tokens, remember when the next one would be due
 //! if everything taken so far had kept the pace. It needs no timer and cannot overflow.
 
-mod bytes;
-
 use std::time::{Duration, Instant};
-
-pub(crate) use bytes::ByteBucket;
-pub use bytes::BytePace;
 
 /// A steady pace with a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,10 +14,27 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// The limit on the bytes of a connection's resends.
+    pub(crate) const RESENDS: Self = Self::per_second(8 * 1024 * 1024, 16 * 1024 * 1024);
+    /// The limit on the bytes of a connection's input, so that one peer does not use up the processors, the line and the
+    /// store: some 25,000 orders a second.
+    pub(crate) const READS: Self = Self::per_second(8 * 1024 * 1024, 512 * 1024);
+    /// The limit on the bytes of a session's answers to OrderMassStatusRequests: each is stored, and written with others'
+    /// orders. The largest answer, of two thousand reports, has about a megabyte.
+    pub(crate) const MASS_STATUS: Self = Self::per_second(128 * 1024, 4 * 1024 * 1024);
+
     /// `count` in each `period`, and `burst` at once. Neither is less than 1.
-    pub fn new(count: u32, period: Duration, burst: u32) -> Self {
-        let interval = period / count.max(1);
-        Self { interval, ahead_max: interval.saturating_mul(burst.max(1) - 1) }
+    pub const fn new(count: u32, period: Duration, burst: u32) -> Self {
+        let interval = match period.checked_div(count) {
+            Some(interval) => interval,
+            None => period,
+        };
+        Self { interval, ahead_max: interval.saturating_mul(burst.saturating_sub(1)) }
+    }
+
+    /// `count` in each second, and `burst` at once.
+    pub const fn per_second(count: u32, burst: u32) -> Self {
+        Self::new(count, Duration::from_secs(1), burst)
     }
 }
 
@@ -40,7 +52,7 @@ pub struct MessageLimits {
 impl MessageLimits {
     /// A rate per second, with a burst of twice as many.
     pub fn per_second(soft: Option<u32>, hard: Option<u32>, admin: Option<u32>) -> Self {
-        let pace = |rate: u32| Pace::new(rate, Duration::from_secs(1), rate.saturating_mul(2));
+        let pace = |rate: u32| Pace::per_second(rate, rate.saturating_mul(2));
         Self { soft: soft.map(pace), hard: hard.map(pace), admin: admin.map(pace) }
     }
 }
@@ -68,13 +80,19 @@ impl Bucket {
         true
     }
 
+    /// When one unit can be taken.
+    pub(crate) fn goes_on_at(&self, pace: Pace) -> Instant {
+        self.due.checked_sub(pace.ahead_max).unwrap_or(self.due)
+    }
+
     /// How long until one unit can be taken.
     pub(crate) fn wait(&self, pace: Pace, now: Instant) -> Duration {
-        self.due.saturating_duration_since(now).saturating_sub(pace.ahead_max)
+        self.goes_on_at(pace).saturating_duration_since(now)
     }
 
     /// Takes `count` units, even beyond the limit.
-    pub(crate) fn spend(&mut self, pace: Pace, count: u32, now: Instant) {
+    pub(crate) fn spend(&mut self, pace: Pace, count: usize, now: Instant) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.due = self.due.max(now) + pace.interval.saturating_mul(count);
     }
 
@@ -90,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_at_once_and_then_the_rate_applies() {
-        let pace = Pace::new(10, Duration::from_secs(1), 5);
+        let pace = Pace::per_second(10, 5);
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
         let taken = (0..20).filter(|_| bucket.take(pace, start)).count();
@@ -98,12 +116,14 @@ mod tests {
         let later = start + Duration::from_millis(250);
         let taken = (0..20).filter(|_| bucket.take(pace, later)).count();
         assert_eq!(taken, 2);
-        assert!(bucket.is_full(start + Duration::from_secs(2)));
+        let much_later = start + Duration::from_secs(3600);
+        assert!(bucket.is_full(much_later));
+        assert_eq!((0..20).filter(|_| bucket.take(pace, much_later)).count(), 5, "idle time accrues no more");
     }
 
     #[test]
     fn a_debt_delays_later_requests() {
-        let pace = Pace::new(10, Duration::from_secs(1), 5);
+        let pace = Pace::per_second(10, 5);
         let start = Instant::now();
         let mut bucket = Bucket::new(start);
         let mut waits = Vec::new();
@@ -113,14 +133,5 @@ mod tests {
         }
         assert_eq!(waits, [0, 0, 0, 100, 200, 1200]);
         assert_eq!(bucket.wait(pace, start + Duration::from_secs(2)), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_long_idle_time_accrues_at_most_the_burst() {
-        let pace = Pace::new(10, Duration::from_secs(1), 5);
-        let start = Instant::now();
-        let mut bucket = Bucket::new(start);
-        let much_later = start + Duration::from_secs(3600);
-        assert_eq!((0..20).filter(|_| bucket.take(pace, much_later)).count(), 5);
     }
 }

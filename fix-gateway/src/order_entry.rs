@@ -46,7 +46,7 @@ use self::unwritable::{Subject, Unwritable};
 use crate::{
     application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable},
     feed::{self, Subscription},
-    limits::ByteBucket,
+    limits::Bucket,
     orders::{
         Version,
         age::AgeLimits,
@@ -97,7 +97,7 @@ pub(crate) struct OrderEntry {
     unanswered: Option<Unanswered>,
     unwritable: Unwritable,
     /// The reports that answered OrderMassStatusRequests.
-    mass_reports: ByteBucket,
+    mass_reports: Bucket,
     /// The commits since the numbers were loaded.
     chain: FixChain,
 }
@@ -147,7 +147,7 @@ impl OrderEntry {
             parked: ParkedOrders::new(parked_orders_max),
             unanswered: None,
             unwritable: Unwritable::default(),
-            mass_reports: ByteBucket::new(Instant::now()),
+            mass_reports: Bucket::new(Instant::now()),
             chain: FixChain::default(),
         }
     }
@@ -253,10 +253,9 @@ impl OrderEntry {
         match message.msg_type() {
             b"j" => self.write(turn.numbers(), FixRows::default()).await,
             _ if self.is_drop_copy => {
-                let (slot, numbers) = Slot::take(turn);
                 // FIX 4.2 has no value for this reason.
                 let reason = if self.version == Version::Fix42 { 0 } else { 6 };
-                self.refuse_message(message, slot, numbers, reason, "not authorized: drop copy").await
+                self.refuse_message(message, Slot::take(turn), reason, "not authorized: drop copy").await
             }
             b"D" => self.new_order(message, turn).await,
             b"F" => self.cancel(message, turn).await,
@@ -264,10 +263,7 @@ impl OrderEntry {
             b"H" => self.status(message, turn).await,
             b"AF" if self.version == Version::Fix44 => self.mass_status(message, turn).await,
             b"R" => self.quote_request(message, turn).await,
-            _ => {
-                let (slot, numbers) = Slot::take(turn);
-                self.refuse_message(message, slot, numbers, 3, "Unsupported Message Type").await
-            }
+            _ => self.refuse_message(message, Slot::take(turn), 3, "Unsupported Message Type").await,
         }
     }
 
@@ -275,8 +271,7 @@ impl OrderEntry {
     async fn refuse_message(
         &self,
         message: MessageRef<'_>,
-        slot: Slot,
-        numbers: Numbers,
+        (slot, numbers): (Slot, Numbers),
         reason: u8,
         text: &str,
     ) -> Result<Commit, Unavailable> {
@@ -287,13 +282,12 @@ impl OrderEntry {
     async fn refuse_fields(
         &self,
         message: MessageRef<'_>,
-        slot: Slot,
-        numbers: Numbers,
+        at: (Slot, Numbers),
         fault: &FieldFault,
     ) -> Result<Commit, Unavailable> {
         // Conditionally required field missing, or other.
         let reason = if matches!(fault, FieldFault::Missing { .. }) { 5 } else { 0 };
-        self.refuse_message(message, slot, numbers, reason, &fault.to_string()).await
+        self.refuse_message(message, at, reason, &fault.to_string()).await
     }
 }
 
@@ -392,8 +386,7 @@ impl Application for OrderEntry {
         let subject = seq.map(Subject::Message);
         let commit = if subject.as_ref().is_some_and(|subject| self.unwritable.take(subject)) {
             self.fails(Failure::Data);
-            let (slot, numbers) = Slot::take(turn);
-            self.refuse_message(message, slot, numbers, 0, unwritable::TEXT).await
+            self.refuse_message(message, Slot::take(turn), 0, unwritable::TEXT).await
         } else {
             self.process(message, turn).await
         };
@@ -413,10 +406,9 @@ impl Application for OrderEntry {
         text: &str,
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
-        let (slot, numbers) = Slot::take(turn);
         // FIX 5.0 SP2 has a value for this reason; earlier versions do not.
         let reason = if self.session.begin_string == "FIXT.1.1" { 8 } else { 0 };
-        self.refuse_message(message, slot, numbers, reason, text).await
+        self.refuse_message(message, Slot::take(turn), reason, text).await
     }
 
     fn is_about_earlier(&self, message: MessageRef<'_>) -> bool {

@@ -8,7 +8,7 @@
 //! - It writes the file in place, so a kill in mid-write leaves half of one, with which it refuses to start. Hence
 //!   `keep_good_copy`, and `choose_state` before each start.
 //! - State at past blocks (`eth_call` at a block's hash) is lost at a restart unless anvil keeps it, which costs a
-//!   whole copy per block: [`AnvilOptions::history_blocks`] bounds them.
+//!   whole copy per block: everything above `finalized` and a little more is kept.
 //! - A chain whose time was ahead of the clock falls back to the clock when it is loaded (`go_on_from_latest`).
 //! - A state written while its own clock made a block is torn in itself: `miner` is the clock instead. What is written
 //!   now and then beside the blocks can still be so, and counts only after a SIGKILL of anvil itself.
@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::embedded::child::{Launch, Supervised};
-use crate::embedded::cluster::write_durably;
+use crate::embedded::files::write_durably;
 use crate::embedded::tools::Finder;
 use crate::embedded::{EmbeddedError, orphan, random_hex};
 use alloy::eips::BlockNumberOrTag;
@@ -60,15 +60,7 @@ pub struct AnvilOptions {
     pub slots_in_an_epoch: u64,
     /// How many of the well-known development accounts have funds.
     pub accounts: u32,
-    /// For how many recent blocks `eth_call` works, over restarts too; each costs a copy of the whole state.
-    /// `None` with a directory: everything above `finalized` and a little more; without one: all blocks.
-    pub history_blocks: Option<u64>,
-    /// How much of the chain's past a SIGKILL of anvil itself, or a power cut, may cost. Grows by a second for each
-    /// 16 MiB of state.
-    pub state_interval_secs: u64,
-    /// Further arguments for anvil.
     pub args: Vec<String>,
-    /// Where the program comes from.
     pub finder: Finder,
 }
 
@@ -80,8 +72,6 @@ impl Default for AnvilOptions {
             block_time: None,
             slots_in_an_epoch: 4,
             accounts: 10,
-            history_blocks: None,
-            state_interval_secs: 1,
             args: Vec::new(),
             finder: Finder::machine(),
         }
@@ -121,22 +111,18 @@ impl Anvil {
         anvil.wait_until_ready(block_time, chain_id).await
     }
 
-    /// Over HTTP.
     pub fn rpc_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The same over a websocket.
     pub fn ws_url(&self) -> String {
         format!("ws://127.0.0.1:{}", self.port)
     }
 
-    /// The funded accounts, always the same.
     pub fn accounts(&self) -> &[DevAccount] {
         &self.accounts
     }
 
-    /// anvil's process id.
     pub fn pid(&self) -> u32 {
         self.server.pid()
     }
@@ -168,8 +154,7 @@ impl Anvil {
             match wait_for_port(&mut server) {
                 Ok(port) => {
                     home.write("port", port.to_string().as_bytes())?;
-                    let copier =
-                        home.persistent.then(|| StateCopier::start(&home.root, home.interval(options)));
+                    let copier = home.persistent.then(|| StateCopier::start(&home.root, home.interval()));
                     let accounts = home.accounts()?;
                     return Ok(Self {
                         miner: None,
@@ -252,7 +237,6 @@ fn wait_for_port(server: &mut Supervised) -> Result<u16, EmbeddedError> {
     }
 }
 
-/// The directory of a chain, locked.
 struct Home {
     root: PathBuf,
     persistent: bool,
@@ -302,13 +286,12 @@ impl Home {
         arg("--slots-in-an-epoch", &options.slots_in_an_epoch);
         arg("--config-out", &self.root.join("accounts.json").display());
         arg("--cache-path", &self.root.join("cache").display());
-        let recent = options.slots_in_an_epoch.saturating_mul(2).saturating_add(8);
-        if let Some(blocks) = options.history_blocks.or_else(|| self.persistent.then_some(recent)) {
-            arg("--prune-history", &blocks);
-        }
         if self.persistent {
+            // For so many recent blocks `eth_call` works, over restarts too; each costs a copy of the whole state.
+            let recent = options.slots_in_an_epoch.saturating_mul(2).saturating_add(8);
+            arg("--prune-history", &recent);
             arg("--state", &self.root.join("state.json").display());
-            arg("--state-interval", &self.interval(options).as_secs());
+            arg("--state-interval", &self.interval().as_secs());
             launch.args.push("--preserve-historical-states".into());
         } else {
             launch.remove_after = Some(self.root.clone());
@@ -321,10 +304,11 @@ impl Home {
         launch
     }
 
-    /// How often the state is written. Each time it is all of it, so a big state is written less often.
-    fn interval(&self, options: &AnvilOptions) -> Duration {
+    /// How often the state is written: so much of the chain's past a SIGKILL of anvil itself, or a power cut, may cost.
+    /// Each time it is all of it, so a big state is written less often.
+    fn interval(&self) -> Duration {
         let bytes = self.root.join("state.json").metadata().map_or(0, |metadata| metadata.len());
-        Duration::from_secs(options.state_interval_secs.max(1) + bytes / (16 * 1024 * 1024))
+        Duration::from_secs(1 + bytes / (16 * 1024 * 1024))
     }
 
     fn port(&self) -> Option<u16> {

@@ -44,7 +44,6 @@ use dvp_rails::iso20022::schema::{Message, check, exponent};
 use dvp_rails::iso20022::text::minor;
 use dvp_rails::iso20022::xml::{Document, Node};
 
-/// The bank.
 #[derive(Debug, Clone)]
 pub struct Bank {
     folder: Folder,
@@ -166,7 +165,6 @@ impl Bank {
         Ok(files(&self.received).await?.len())
     }
 
-    /// How many recalls it has received.
     pub async fn count_recalls(&self) -> io::Result<usize> {
         Ok(files(&self.recalls).await?.len())
     }

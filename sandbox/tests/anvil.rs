@@ -93,7 +93,7 @@ fn start_owner(dir: &Path) -> (Child, Vec<Value>) {
 }
 
 #[tokio::test]
-async fn chain_has_the_expected_id_and_accounts() {
+async fn temporary_chain_has_the_expected_id_and_accounts_and_leaves_no_files() {
     let anvil = Anvil::start(AnvilOptions { accounts: 3, ..AnvilOptions::default() }).await.unwrap();
     assert_eq!(call(&anvil, "eth_chainId", json!([])).await, json!(format!("{CHAIN_ID:#x}")));
     assert_eq!(anvil.accounts().len(), 3);
@@ -101,14 +101,9 @@ async fn chain_has_the_expected_id_and_accounts() {
     assert_eq!(first.address, address!("f39Fd6e51aad88F6F4ce6aB8827279cffFb92266"));
     assert!(first.private_key.to_string().starts_with("0xac0974bec39a17e36ba4a6b4d238ff94"));
     assert_eq!(anvil.ws_url().replace("ws:", "http:"), anvil.rpc_url());
-}
-
-#[tokio::test]
-async fn temporary_chain_leaves_no_files() {
-    let anvil = Anvil::start(AnvilOptions::default()).await.unwrap();
     let arguments = fs::read_to_string(format!("/proc/{}/cmdline", anvil.pid())).unwrap();
-    let root = arguments.split('\0').find(|argument| argument.ends_with("/cache")).unwrap().to_owned();
-    let root = Path::new(&root).parent().unwrap();
+    let cache = arguments.split('\0').find(|argument| argument.ends_with("/cache")).unwrap();
+    let root = Path::new(cache).parent().unwrap();
     assert!(root.is_dir());
     anvil.stop().await.unwrap();
     assert!(!root.exists());
@@ -116,36 +111,30 @@ async fn temporary_chain_leaves_no_files() {
 }
 
 #[tokio::test]
-async fn restart_keeps_the_chain_and_the_port() {
+async fn restart_keeps_the_chain_its_recent_state_and_the_port() {
     let dir = tempfile::tempdir().unwrap();
     let first = Anvil::start(in_dir(dir.path())).await.unwrap();
+    let log = dir.path().join("anvil/anvil.log");
+    let logged = log.metadata().unwrap().len();
     for _ in 0..12 {
         emit(&first).await;
     }
     let (url, before) = (first.rpc_url(), picture(&first).await);
+    let second = Anvil::start(in_dir(dir.path())).await;
+    assert!(matches!(second, Err(EmbeddedError::InUse { .. })), "{second:?}");
     first.stop().await.unwrap();
+    assert!(log.metadata().unwrap().len() < logged + 500, "requests are not logged");
 
     let second = Anvil::start(in_dir(dir.path())).await.unwrap();
     assert_eq!(second.rpc_url(), url);
     assert_eq!(picture(&second).await, before);
-    let receipt = emit(&second).await;
-    assert_eq!(receipt["blockNumber"], "0xd");
-}
-
-#[tokio::test]
-async fn state_above_the_finalized_block_can_be_queried_after_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let first = Anvil::start(in_dir(dir.path())).await.unwrap();
-    for _ in 0..12 {
-        emit(&first).await;
-    }
-    first.stop().await.unwrap();
-    let second = Anvil::start(in_dir(dir.path())).await.unwrap();
-    let account = second.accounts()[0].address;
+    // The state above the finalized block.
     let finalized = call(&second, "eth_getBlockByNumber", json!(["finalized", false])).await;
     assert_eq!(finalized["number"], "0x4");
-    let at = json!([account, {"blockHash": finalized["hash"]}]);
+    let at = json!([second.accounts()[0].address, {"blockHash": finalized["hash"]}]);
     assert_eq!(call(&second, "eth_getTransactionCount", at).await, "0x4");
+    let receipt = emit(&second).await;
+    assert_eq!(receipt["blockNumber"], "0xd");
 }
 
 #[tokio::test]
@@ -241,14 +230,6 @@ async fn torn_state_without_a_copy_begins_a_new_chain() {
 }
 
 #[tokio::test]
-async fn second_owner_of_a_directory_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let _first = Anvil::start(in_dir(dir.path())).await.unwrap();
-    let second = Anvil::start(in_dir(dir.path())).await;
-    assert!(matches!(second, Err(EmbeddedError::InUse { .. })), "{second:?}");
-}
-
-#[tokio::test]
 async fn remembered_port_that_is_taken_is_changed() {
     let dir = tempfile::tempdir().unwrap();
     let first = Anvil::start(in_dir(dir.path())).await.unwrap();
@@ -268,19 +249,6 @@ async fn blocks_follow_the_clock_when_an_interval_is_set() {
         assert!(Instant::now() < until, "no blocks");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-#[tokio::test]
-async fn requests_are_not_logged() {
-    let dir = tempfile::tempdir().unwrap();
-    let anvil = Anvil::start(in_dir(dir.path())).await.unwrap();
-    let log = dir.path().join("anvil/anvil.log");
-    let before = log.metadata().unwrap().len();
-    for _ in 0..20 {
-        emit(&anvil).await;
-    }
-    anvil.stop().await.unwrap();
-    assert!(log.metadata().unwrap().len() < before + 500);
 }
 
 #[tokio::test]

@@ -52,73 +52,16 @@ fn temporary_base() -> tempfile::TempDir {
     dir
 }
 
-/// Not a test of its own: a test process with a database, which reports its state and runs until it is killed.
+/// Not a test of its own: a test process with a database, which writes where its cluster is and runs until it is killed.
 #[tokio::test]
 async fn test_database_process_runs_until_it_is_killed() {
     let Some(seen) = std::env::var_os(TEST_DATABASE_FILE).map(PathBuf::from) else { return };
     let database = TestDatabase::create().await;
-    let names = "select current_setting('data_directory'), string_agg(datname, ' ' order by datname = current_database()) \
-                 from pg_database where datname like 't\\_%'";
-    let (data, databases): (String, String) = sqlx::query_as(names).fetch_one(database.pool()).await.unwrap();
-    fs::write(seen.with_extension("new"), format!("{data}\n{databases}\n")).unwrap();
+    let (data,): (String,) =
+        sqlx::query_as("select current_setting('data_directory')").fetch_one(database.pool()).await.unwrap();
+    fs::write(seen.with_extension("new"), data).unwrap();
     fs::rename(seen.with_extension("new"), seen).unwrap();
     std::future::pending::<()>().await;
-}
-
-/// A test process, and its report.
-struct TestProcess {
-    child: Child,
-    /// The directory of its cluster.
-    root: PathBuf,
-    /// The databases of its cluster; its own is the last one.
-    databases: Vec<String>,
-}
-
-impl TestProcess {
-    /// Starts processes at once. Their clusters are in `base`, and end as soon as they have no users.
-    fn start<const COUNT: usize>(base: &Path, names: [&str; COUNT]) -> [Self; COUNT] {
-        let spawn = |name| {
-            Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "test_database_process_runs_until_it_is_killed"])
-                .env(TEST_DATABASE_FILE, base.join(name))
-                .env("TMPDIR", base)
-                .env("DVP_TEST_CLUSTER_IDLE_SECS", "0")
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap()
-        };
-        let started = names.map(|name| (name, spawn(name)));
-        started.map(|(name, child)| {
-            let text = wait_for("a test process", || fs::read_to_string(base.join(name)).ok());
-            let mut lines = text.lines();
-            let data = Path::new(lines.next().unwrap());
-            let databases = lines.next().unwrap().split(' ').map(str::to_owned).collect();
-            Self { child, root: data.parent().unwrap().parent().unwrap().to_owned(), databases }
-        })
-    }
-
-    fn database(&self) -> &String {
-        self.databases.last().unwrap()
-    }
-}
-
-impl Drop for TestProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn wait_until_gone(root: &Path) {
-    wait_for("the cluster's directory to go", || (!root.exists()).then_some(()));
-    assert_eq!(processes_with(&root.to_string_lossy()), Vec::<String>::new());
-}
-
-/// Sends SIGKILL to the process whose id is in the first line of a file.
-fn kill_process_of(pid_file: &Path) {
-    let text = fs::read_to_string(pid_file).unwrap();
-    let killed = Command::new("kill").args(["-KILL", text.lines().next().unwrap()]).status().unwrap();
-    assert!(killed.success());
 }
 
 /// Not a test of its own: the process that the tests below kill.
@@ -150,6 +93,12 @@ async fn restart_keeps_the_data_the_port_and_the_password() {
     let first = Postgres::start(dir.path(), volatile()).await.unwrap();
     let url = first.url();
     write_mark(&first, "kept").await;
+    let refused = PgConnection::connect_with(&first.connect_options().password("guess")).await;
+    assert_eq!(refused.unwrap_err().as_database_error().unwrap().code().unwrap(), "28P01");
+    let password = dir.path().join("postgres/password").metadata().unwrap();
+    assert_eq!(password.permissions().mode() & 0o777, 0o600);
+    let second = Postgres::start(dir.path(), volatile()).await;
+    assert!(matches!(second, Err(EmbeddedError::InUse { .. })), "{second:?}");
     first.stop().await.unwrap();
     assert_eq!(processes_with(&dir.path().to_string_lossy()), Vec::<String>::new());
 
@@ -162,16 +111,6 @@ async fn restart_keeps_the_data_the_port_and_the_password() {
 }
 
 #[tokio::test]
-async fn wrong_password_is_refused() {
-    let dir = open_dir();
-    let postgres = Postgres::start(dir.path(), volatile()).await.unwrap();
-    let refused = PgConnection::connect_with(&postgres.connect_options().password("guess")).await;
-    assert_eq!(refused.unwrap_err().as_database_error().unwrap().code().unwrap(), "28P01");
-    let password = dir.path().join("postgres/password").metadata().unwrap();
-    assert_eq!(password.permissions().mode() & 0o777, 0o600);
-}
-
-#[tokio::test]
 async fn durable_cluster_syncs_and_a_volatile_one_does_not() {
     for (options, expected) in [(Options::default(), "on"), (volatile(), "off")] {
         let dir = open_dir();
@@ -180,14 +119,6 @@ async fn durable_cluster_syncs_and_a_volatile_one_does_not() {
         let fsync: String = sqlx::query_scalar("show fsync").fetch_one(&mut connection).await.unwrap();
         assert_eq!(fsync, expected);
     }
-}
-
-#[tokio::test]
-async fn second_owner_of_a_directory_is_refused() {
-    let dir = open_dir();
-    let _first = Postgres::start(dir.path(), volatile()).await.unwrap();
-    let second = Postgres::start(dir.path(), volatile()).await;
-    assert!(matches!(second, Err(EmbeddedError::InUse { .. })), "{second:?}");
 }
 
 #[tokio::test]
@@ -365,46 +296,21 @@ async fn test_databases_are_migrated_and_separate() {
 }
 
 #[test]
-fn test_processes_share_a_cluster_until_the_last_ends() {
+fn the_cluster_of_a_killed_test_process_goes_with_it() {
     let base = temporary_base();
-    let [first, second] = TestProcess::start(base.path(), ["first", "second"]);
-    assert_eq!(first.root, second.root);
-    let root = first.root.clone();
-    let ended = first.database().clone();
-    drop(first);
-    let [third] = TestProcess::start(base.path(), ["third"]);
-    assert_eq!(third.root, root);
-    assert_eq!(third.databases, [second.database().clone(), third.database().clone()], "{ended} was dropped");
-    drop(second);
-    drop(third);
-    wait_until_gone(&root);
-}
-
-#[test]
-fn test_cluster_whose_server_was_killed_is_replaced() {
-    let base = temporary_base();
-    let [first] = TestProcess::start(base.path(), ["first"]);
-    kill_process_of(&first.root.join("postgres/data/postmaster.pid"));
-    let [second] = TestProcess::start(base.path(), ["second"]);
-    assert_ne!(first.root, second.root);
-    for process in [first, second] {
-        let root = process.root.clone();
-        drop(process);
-        wait_until_gone(&root);
-    }
-}
-
-#[test]
-fn test_cluster_without_a_watcher_is_removed_by_the_next_run() {
-    let base = temporary_base();
-    let [first] = TestProcess::start(base.path(), ["first"]);
-    let root = first.root.clone();
-    kill_process_of(&root.join("watcher"));
-    drop(first);
-    assert!(root.exists());
-    let [second] = TestProcess::start(base.path(), ["second"]);
-    wait_until_gone(&root);
-    let root = second.root.clone();
-    drop(second);
-    wait_until_gone(&root);
+    let seen = base.path().join("seen");
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "test_database_process_runs_until_it_is_killed"])
+        .env(TEST_DATABASE_FILE, &seen)
+        .env("TMPDIR", base.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let data = wait_for("a test process", || fs::read_to_string(&seen).ok());
+    let root = Path::new(&data).parent().unwrap().parent().unwrap();
+    assert!(root.starts_with(base.path()) && root.exists());
+    process.kill().unwrap();
+    process.wait().unwrap();
+    wait_for("the cluster's directory to go", || (!root.exists()).then_some(()));
+    assert_eq!(processes_with(&root.to_string_lossy()), Vec::<String>::new());
 }

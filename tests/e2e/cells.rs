@@ -2,33 +2,22 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use alloy::signers::local::PrivateKeySigner;
-use dvp_benches::scenes::served::{Parts, market, seen};
 use dvp_chain_indexer::deploy::Deployment;
 use dvp_domain::cell::CellId;
 use dvp_sandbox::embedded::{FreePort, TestDatabase, random_hex};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::net::TcpStream;
-use tokio::process::Child;
-use uuid::Uuid;
 
 use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::serve::Ground;
+use crate::served::{Ground, ServedProcess, read, replaced};
 use crate::wait::until;
 
 const PASSWORD: &str = "secret-1";
-
-/// A process that is killed when the test ends.
-fn start(command: Command, log: &Path) -> Child {
-    let file = fs::File::create(log).unwrap();
-    let mut command = tokio::process::Command::from(command);
-    command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).kill_on_drop(true);
-    command.spawn().unwrap()
-}
 
 struct Cell {
     id: &'static str,
@@ -36,7 +25,8 @@ struct Cell {
     deployment: Deployment,
     /// REST, FIX and metrics.
     ports: [u16; 3],
-    relayer: PrivateKeySigner,
+    /// The number of its account.
+    relayer: usize,
 }
 
 struct Scene {
@@ -44,7 +34,6 @@ struct Scene {
     _second: TestDatabase,
     cells: [Cell; 2],
     wallets: Vec<PrivateKeySigner>,
-    solver: PrivateKeySigner,
     /// REST and FIX of the proxy.
     proxy: [u16; 2],
     _held: Vec<FreePort>,
@@ -55,116 +44,65 @@ impl Scene {
         let (ground, second) = tokio::join!(Ground::prepare(), TestDatabase::create());
         let mut conn = PgConnection::connect(second.url()).await.unwrap();
         conn.execute("drop schema public cascade; create schema public").await.unwrap();
-        let [admin, relayer, second_relayer, solver, acme, jo, mika, globex, initech, fix, ..] =
-            ground.accounts.as_slice()
-        else {
-            panic!("too few accounts")
-        };
-        let rpc = ground.anvil.rpc_url();
         // Contracts of its own for the second cell.
-        let parts = Parts { admin, solver, relayers: &[second_relayer], operators: [jo, mika] };
-        let other = parts.deploy(&rpc).await;
-        let wallets = vec![acme.clone(), globex.clone(), initech.clone(), fix.clone()];
-        for deployment in [&ground.deployment, &other] {
-            parts.fund(&rpc, deployment, &wallets, 100_000_000_000).await;
+        let deployments = [ground.deployment.clone(), ground.other_contracts(2).await];
+        let wallets = [&ground.accounts[4..5], &ground.accounts[7..]].concat();
+        for deployment in &deployments {
+            ground.fund(deployment, &wallets, 100_000_000_000).await;
         }
         let held: Vec<FreePort> = (0..8).map(|_| FreePort::take().unwrap()).collect();
         let mut free = held.iter().map(FreePort::number);
-        let mut ports = || [(); 3].map(|()| free.next().unwrap());
-        let cells = [
-            Cell {
-                id: "00a",
-                database: ground.database.url().to_owned(),
-                deployment: ground.deployment.clone(),
-                ports: ports(),
-                relayer: relayer.clone(),
-            },
-            Cell {
-                id: "00b",
-                database: second.url().to_owned(),
-                deployment: other,
-                ports: ports(),
-                relayer: second_relayer.clone(),
-            },
-        ];
-        let proxy = [(); 2].map(|()| free.next().unwrap());
-        let scene =
-            Self { _second: second, wallets, proxy, _held: held, cells, solver: solver.clone(), ground };
+        let mut port = || free.next().unwrap();
+        let [first, other] = deployments;
+        let (database, relayer) = (ground.database.url().to_owned(), 1);
+        let first = Cell { id: "00a", database, deployment: first, ports: [(); 3].map(|()| port()), relayer };
+        let (database, relayer) = (second.url().to_owned(), 2);
+        let other = Cell { id: "00b", database, deployment: other, ports: [(); 3].map(|()| port()), relayer };
+        let proxy = [(); 2].map(|()| port());
+        let scene = Self { _second: second, wallets, proxy, _held: held, cells: [first, other], ground };
         for cell in &scene.cells {
-            let Cell { id, deployment, relayer, .. } = cell;
-            scene.ground.write(&format!("{id}-contracts.json"), &serde_json::to_string(deployment).unwrap());
-            scene.ground.write(&format!("{id}-master"), &random_hex(32));
-            scene.ground.write(&format!("{id}-relayer"), &hex::encode(relayer.to_bytes()));
             scene.configure(cell);
         }
         scene
     }
 
     fn configure(&self, cell: &Cell) {
-        let Cell { id, deployment, ports: [rest, fix, metrics], .. } = cell;
-        let dir = self.ground.path("").display().to_string();
-        let rpc = self.ground.anvil.rpc_url();
-        let config = format!(
-            r#"
-environment = "test"
-[cell]
-id = "{id}"
-[database]
-url = "env:CELL_DATABASE_{id}"
-max_connections = 20
-[secrets]
-master_key = "file:{dir}/{id}-master"
-[api]
-listen = "127.0.0.1:{rest}"
-proxies = ["127.0.0.0/8"]
-[fix]
-listen = "127.0.0.1:{fix}"
-proxies = ["127.0.0.0/8"]
-[metrics]
-listen = "127.0.0.1:{metrics}"
-[settlement]
-fill_window = "1h"
-timelock_margin = "1d"
-[rails]
-offramp = "simulated"
-payout = "simulated"
-[[chains]]
-name = "anvil"
-chain_id = {chain}
-rpc_urls = ["{rpc}"]
-deployment = "{dir}/{id}-contracts.json"
-relayer_keys = ["file:{dir}/{id}-relayer"]
-confirmations = 1
-payout_gate = [{{ wait = "1 block" }}]
-poll_interval = "200ms"
-"#,
-            chain = deployment.chain_id
-        );
-        self.ground.write(&format!("{id}.toml"), &(config + &market(deployment, &self.solver)));
-    }
-
-    fn dvp(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
-        command.args(words).env_remove("NO_COLOR").stdin(Stdio::null());
-        for cell in &self.cells {
-            command.env(format!("CELL_DATABASE_{}", cell.id), &cell.database);
-        }
-        command
-    }
-
-    fn config(&self, id: &str) -> String {
-        self.ground.path(&format!("{id}.toml")).display().to_string()
+        let Cell { id, database, deployment, ports: [rest, fix, metrics], relayer } = cell;
+        let ground = &self.ground;
+        ground.write(&format!("{id}-database"), database);
+        ground.write(&format!("{id}-contracts.json"), &serde_json::to_string(deployment).unwrap());
+        ground.write(&format!("{id}-master"), &random_hex(32));
+        ground.write(&format!("{id}-relayer"), &hex::encode(ground.accounts[*relayer].to_bytes()));
+        let own = |name: &str| ground.path(&format!("{id}-{name}")).display().to_string();
+        let keys = |keys: &str| format!("relayer_keys = [{keys}]");
+        let file = ground.path("relayer").display().to_string();
+        let listen = |section: &str| format!("[{section}]\nlisten = \"127.0.0.1:0\"");
+        let on = |section: &str, port: &u16| format!("[{section}]\nlisten = \"127.0.0.1:{port}\"");
+        let behind = |section: &str, port: &u16| on(section, port) + "\nproxies = [\"127.0.0.0/8\"]";
+        let config = ground.configured(&[
+            ("[database]", format!("[cell]\nid = \"{id}\"\n[database]")),
+            ("env:SERVED_DATABASE", format!("file:{}", own("database"))),
+            (&ground.path("master").display().to_string(), own("master")),
+            (&ground.path("contracts.json").display().to_string(), own("contracts.json")),
+            (
+                &keys(&format!("\"env:SERVED_RELAYER\", \"file:{file}\"")),
+                keys(&format!("\"file:{}\"", own("relayer"))),
+            ),
+            (&ground.deployment.tokens[0].address.to_string(), deployment.tokens[0].address.to_string()),
+            (&listen("api"), behind("api", rest)),
+            (&listen("fix"), behind("fix", fix)),
+            (&listen("metrics"), on("metrics", metrics)),
+        ]);
+        ground.write(&format!("{id}.toml"), &config);
     }
 
     fn said(&self, id: &str, words: &[&str]) -> Value {
-        let output = self.dvp(words).args(["--json", "--config", &self.config(id)]).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        self.ground.said_by(&format!("{id}.toml"), words)
     }
 
-    fn serve(&self, id: &str) -> Child {
-        let log = self.ground.path(&format!("{id}.log"));
-        start(self.dvp(&["serve", "--config", &self.config(id)]), &log)
+    fn serve(&self, id: &str) -> ServedProcess {
+        let command = self.ground.dvp(&format!("{id}.toml"), &["serve"]);
+        ServedProcess::start(command, self.ground.path(&format!("{id}.log")))
     }
 
     /// A partner of a cell, with its key and its FIX session.
@@ -185,12 +123,12 @@ poll_interval = "200ms"
 
     /// A partner's view of a cell, through the proxy.
     fn service(&self, cell: usize, keys: &Value) -> Value {
-        let (http, rpc) = (format!("http://127.0.0.1:{}", self.proxy[0]), self.ground.anvil.rpc_url());
-        seen(&http, keys, &rpc, &self.cells[cell].deployment, &self.wallets)
+        let http = format!("http://127.0.0.1:{}", self.proxy[0]);
+        self.ground.seen(&http, keys, &self.cells[cell].deployment, &self.wallets)
     }
 
     /// The committed configuration with the addresses of this test.
-    fn haproxy(&self) -> Child {
+    fn haproxy(&self) -> ServedProcess {
         let dir = self.ground.path("haproxy");
         fs::create_dir(&dir).unwrap();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/haproxy");
@@ -198,18 +136,18 @@ poll_interval = "200ms"
             fs::copy(root.join(name), dir.join(name)).unwrap();
         }
         let shown = dir.display();
-        let mut config = fs::read_to_string(root.join("haproxy.cfg")).unwrap();
         let [rest, fix] = self.proxy;
-        let replace = |config: &mut String, piece: &str, by: &str| {
-            assert!(config.contains(piece), "{piece}");
-            *config = config.replace(piece, by);
-        };
-        replace(&mut config, "maxconn 20000", "maxconn 1000");
-        replace(&mut config, "/run/haproxy/dvp.sock", &format!("{shown}/dvp.sock"));
-        replace(&mut config, " ssl crt /etc/haproxy/dvp.pem", "");
-        replace(&mut config, "/etc/haproxy", &shown.to_string());
-        replace(&mut config, "bind :443", &format!("bind 127.0.0.1:{rest}"));
-        replace(&mut config, "bind :9880", &format!("bind 127.0.0.1:{fix}"));
+        let config = replaced(
+            &read(&root.join("haproxy.cfg")),
+            &[
+                ("maxconn 20000", "maxconn 1000".to_owned()),
+                ("/run/haproxy/dvp.sock", format!("{shown}/dvp.sock")),
+                (" ssl crt /etc/haproxy/dvp.pem", String::new()),
+                ("/etc/haproxy", shown.to_string()),
+                ("bind :443", format!("bind 127.0.0.1:{rest}")),
+                ("bind :9880", format!("bind 127.0.0.1:{fix}")),
+            ],
+        );
         let mut text = String::new();
         let mut metrics = 0;
         for line in config.lines() {
@@ -225,24 +163,22 @@ poll_interval = "200ms"
             }
         }
         for (cell, address) in self.cells.iter().zip(["10.0.10.1", "10.0.11.1"]) {
-            replace(&mut text, &format!("{address}:8080"), &format!("127.0.0.1:{}", cell.ports[0]));
-            replace(&mut text, &format!("{address}:9880"), &format!("127.0.0.1:{}", cell.ports[1]));
+            let [rest, fix, _] = cell.ports;
+            let rest = (format!("{address}:8080"), format!("127.0.0.1:{rest}"));
+            let fix = (format!("{address}:9880"), format!("127.0.0.1:{fix}"));
+            text = replaced(&text, &[(&rest.0, rest.1), (&fix.0, fix.1)]);
         }
         let file = dir.join("haproxy.cfg");
         fs::write(&file, text).unwrap();
         let mut command = Command::new("haproxy");
         command.arg("-f").arg(&file).arg("-db");
-        start(command, &dir.join("log"))
+        ServedProcess::start(command, dir.join("log"))
     }
 
     fn map(&self) -> Value {
-        let dir = self.ground.path("haproxy");
-        let socket = dir.join("dvp.sock");
-        let [one, other] = ["00a", "00b"].map(|id| self.config(id));
-        let words = ["cell", "map", "--json", "--config", &one, "--config", &other];
-        let output = self.dvp(&words).arg("--dir").arg(dir).arg("--socket").arg(socket).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        let [other, dir] = ["00b.toml", "haproxy"].map(|name| self.ground.path(name).display().to_string());
+        let socket = format!("{dir}/dvp.sock");
+        self.said("00a", &["cell", "map", "--config", &other, "--dir", &dir, "--socket", &socket])
     }
 }
 
@@ -271,8 +207,7 @@ async fn filled(client: &mut FixClient, cl_ord_id: &str) {
 /// The cell in which a partner's order is accepted.
 async fn accepted(partner: &Partner, view: &impl AsRef<Value>, wallet: usize, nonce: u64) -> String {
     let body = partner.order_from(view, wallet, "000123456789", nonce).await;
-    let (status, answer) = partner.try_submit(&body, Uuid::new_v4()).await.unwrap();
-    assert_eq!(status, 202, "{answer}");
+    let answer = partner.submit_accepted(&body).await;
     CellId::of_id(answer["reference"].as_str().unwrap()).unwrap().to_string()
 }
 
@@ -323,7 +258,8 @@ async fn each_partner_reaches_its_own_cell_at_one_address_and_a_failed_cell_fail
     filled(&mut acme_fix, "F-1").await;
 
     // A cell that fails: its callers are told so, the other's notice nothing.
-    second.kill().await.unwrap();
+    second.signal("-KILL");
+    second.ended().await;
     let (status, down) = partners[1].get("/v1/events").await;
     assert_eq!((status, &down["error"]["code"]), (503, &json!("SERVICE_UNAVAILABLE")), "{down}");
     for nonce in 1..4 {

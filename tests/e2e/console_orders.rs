@@ -165,13 +165,8 @@ async fn a_stuck_order_is_resolved(browser: &Browser, sandbox: &Sandbox, referen
     let mut conn = sandbox.database().await;
     let about = "select end_to_end_id from bank_payment where execution = $1";
     let end_to_end_id = text_of(&mut conn, about, reference).await;
-    sqlx::query(
-        "update execution set accepted_at = accepted_at - interval '20 minutes' where reference = $1",
-    )
-    .bind(reference)
-    .execute(&mut conn)
-    .await
-    .unwrap();
+    let older = "update execution set accepted_at = accepted_at - interval '20 minutes' where reference = $1";
+    sandbox.change(older, reference).await;
     let tokens = ["/operators/0/token", "/operators/1/token"].map(|pointer| sandbox.text(pointer));
     sign_in(browser, sandbox, &tokens[0], "/orders?view=stuck").await;
     browser.wait_for(&format!("document.body.textContent.includes({})", json!(reference))).await;

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::fix::FixClient;
 use crate::partner::Partner;
-use crate::serve::Ground;
+use crate::served::Ground;
 use crate::wait::{answer, until};
 
 /// A request that takes longer hangs.
@@ -108,13 +108,10 @@ async fn a_process_that_starts_while_there_is_no_primary_shows_the_outage() {
     way.swallow();
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     ground.write("second", &format!("{user}@{closed}/{name}"));
-    let config = std::fs::read_to_string(ground.path("dvp.toml")).unwrap();
-    let one = "url = \"env:SERVED_DATABASE\"";
-    assert!(config.contains(one));
     let second = ground.path("second");
     let two =
         format!("urls = [\"env:SERVED_DATABASE\", \"file:{}\"]\nrequire_standby = false", second.display());
-    ground.write("dvp.toml", &config.replace(one, &two));
+    ground.write("dvp.toml", &ground.configured(&[("url = \"env:SERVED_DATABASE\"", two)]));
 
     let mut served = ground.serve_over("api,worker", &way.url(ground.database.url()).unwrap());
     answer(async || served.log(), |log| log.contains("looking for the database's primary")).await;

@@ -1,7 +1,6 @@
 //! The user tries to get the tokens back at every moment, while the bank takes days: never both. Funds committed to a
 //! payout that failed are returned by two operators.
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;
 
 use crate::partner::Partner;
-use crate::serve::{Ground, Served};
+use crate::served::{Ground, ServedProcess};
 use crate::wait::{answer, until};
 
 alloy::sol! {
@@ -144,10 +143,10 @@ impl User {
 }
 
 /// A service whose orders wait long for their bank, and an order of a user who wants the tokens back.
-async fn ordered(account: &str) -> (Ground, Served, Arc<User>, String) {
+async fn ordered(account: &str) -> (Ground, ServedProcess, Arc<User>, String) {
     let ground = Ground::prepare().await;
-    let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();
-    let config = config.replace("timelock_margin = \"1d\"", "timelock_margin = \"20d\"");
+    let margin = "timelock_margin = \"20d\"".to_owned();
+    let config = ground.configured(&[("timelock_margin = \"1d\"", margin)]);
     let console = format!("[console]\nlisten = \"127.0.0.1:0\"\nurl = \"{CONSOLE}\"\n");
     ground.write("dvp.toml", &format!("{config}{console}"));
     let keys = ground.furnish();
@@ -189,8 +188,9 @@ async fn a_payout_of_three_days_is_paid_once_and_never_refunded() {
     assert_eq!(user.balance().await, FUNDS - ORDERED);
     let words = ["execution", "resolve", "--action", "mark-paid", "--leg", "payout", "--provider-reference"];
     let words = [&words[..], &["B1", "--reason", "statement", "--evidence", "17"]].concat();
-    let words = [&words[..], &["--reference", &reference, "--confirm", &reference]].concat();
-    let requested = ground.said(&[&words[..], &["--operator", "jo"]].concat());
+    let words = [&words[..], &["--operator", "jo", "--reference", &reference, "--confirm"]].concat();
+    assert!(ground.refused(&[&words[..], &["exe_other"]].concat()).contains("nothing was decided"));
+    let requested = ground.said(&[&words[..], &[&reference]].concat());
     let id = requested["approval"].as_str().unwrap();
     let words = ["approval", "approve", "--id", id, "--operator", "mika"];
     until("the decision", async || ground.did(&words)).await;
@@ -240,7 +240,7 @@ fn signed_by<'a>(words: &[&'a str], signatures: &[&'a str]) -> Vec<&'a str> {
 /// An operator of the console brings both signatures.
 async fn return_over_the_console(
     ground: &Ground,
-    served: &Served,
+    served: &ServedProcess,
     user: &User,
     reference: &str,
     signed_deadline: &str,

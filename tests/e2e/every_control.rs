@@ -6,7 +6,7 @@
 //! | pauses: everything, partner, pair, provider, chain | refused | |
 //! | pauses of a rail | accepted, and the leg waits | |
 //! | smallest order of a pair | refused | |
-//! | price bands | | `bands` |
+//! | price bands | refused | every source of prices in the core's tests |
 //! | partner disabled | refused | |
 //! | key and session of the other environment | refused | |
 //! | registered beneficiaries | | `beneficiaries` |
@@ -139,6 +139,7 @@ async fn every_pause_refuses_orders_or_holds_their_legs() {
     }
     both.wait_for_prices().await;
     too_small(&sandbox, &mut both).await;
+    outside_its_band(&sandbox, &mut both).await;
     assert_eq!(sandbox.one::<i64>(EXECUTIONS).await, 0);
     assert_eq!(sandbox.one::<i64>(RESERVED).await, 0);
     for (round, leg) in ["offramp", "payout"].into_iter().enumerate() {
@@ -174,6 +175,21 @@ async fn too_small(sandbox: &Sandbox, both: &mut Both) {
     assert_eq!((report.get(150), report.get(58)), ("8", "no_liquidity"));
 }
 
+/// A band far from the pair's prices.
+async fn outside_its_band(sandbox: &Sandbox, both: &mut Both) {
+    let change = |action: &str, more: &[&str]| {
+        operate(sandbox, &[&["band", action, "--pair", "USDC/USD"][..], more, &BY, &EVIDENCE].concat());
+    };
+    change("set", &["--bps", "50", "--middle", "1.1"]);
+    assert_eq!(said(sandbox, &["band", "list"])["bands"][0]["middle"], "1.1");
+    let figure = r#"dvp_prices_refused{pair="USDC/USD",source="reference",fault="reference_outside"}"#;
+    sandbox.wait_for_metric(&format!("{figure} 1")).await;
+    both.are_refused(sandbox, "band", "no_liquidity").await;
+    change("remove", &[]);
+    sandbox.wait_for_metric(&format!("{figure} 0")).await;
+    both.wait_for_prices().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn disabled_partners_and_the_other_environment_are_refused() {
     let sandbox = Sandbox::start().await;
@@ -206,88 +222,5 @@ async fn disabled_partners_and_the_other_environment_are_refused() {
     let submit = async || both.partner.submit(&order).await;
     let submitted = wait::answer(submit, |(status, _)| *status != 403).await;
     assert!(submitted.0 == 202 && submitted.1["reference"].is_string(), "{submitted:?}");
-    sandbox.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_limit_is_requested_once_and_counts_the_orders_in_flight() {
-    let sandbox = Sandbox::start().await;
-    let limit = ["limit", "set", "--scope", "rail", "--target", "payout", "--asset", "USD", "--per", "open"];
-    let set = [&limit[..], &["--amount-minor", "15000"], &BY, &EVIDENCE].concat();
-    let requested = said(&sandbox, &set);
-    assert_eq!((&requested["state"], &requested["repeated"]), (&json!("pending"), &json!(false)));
-    assert_eq!(said(&sandbox, &set)["repeated"], true);
-    let limits = || said(&sandbox, &["limit", "list"])["limits"].clone();
-    assert_eq!(limits(), json!([]));
-    let id = requested["id"].as_str().unwrap();
-    let own = ["approval", "approve", "--id", id, "--operator", "jo"];
-    assert!(refused(&sandbox, &own).contains("another operator"));
-    approve(&sandbox, &requested["id"]);
-
-    // It never ends by itself: about a hundred dollars are in flight.
-    let partner = Partner::of(&sandbox);
-    let accepted = partner.submit_accepted(&partner.order(&sandbox, 0, "000123450007").await).await;
-    let (status, rejected) = partner.submit(&partner.order(&sandbox, 1, ACCOUNT).await).await;
-    assert_eq!((status, &rejected["reason"]), (422, &json!("rail_open_limit_exceeded")), "{rejected}");
-    let shown = &limits()[0];
-    assert_eq!((&shown["amountMinor"], &shown["per"]), (&json!("15000"), &json!("open")));
-    assert_eq!(shown["openMinor"], accepted["path"]["outputAmountMinor"], "{shown} {accepted}");
-    assert_eq!(said(&sandbox, &["audit", "verify"])["ok"], true);
-    sandbox.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_control_must_name_an_existing_subject() {
-    let sandbox = Sandbox::start().await;
-    let is_refused = |words: &[&str], says: &str| {
-        let complaint = refused(&sandbox, &[words, &BY].concat());
-        assert!(complaint.contains(says), "{words:?}: {complaint}");
-    };
-    for (scope, target, asset, per, says) in [
-        ("partner", "nobody", "USDC", "day", "nobody"),
-        ("pair", "USDC", "USDC", "day", "INPUT/OUTPUT"),
-        ("pair", "USDC/USD", "USD", "day", "INPUT/OUTPUT"),
-        ("everything", "x", "USDC", "day", "nothing for everything"),
-        ("provider", "nobody", "USD", "order", "there is no provider nobody"),
-        ("rail", "wire", "USD", "order", "offramp or payout"),
-        ("desk", "payout", "USD", "order", "the scopes are everything, partner"),
-        ("chain", "anvil", "XYZ", "open", "there is no asset XYZ"),
-        ("chain", "anvill", "USDC", "open", "did you mean anvil?"),
-        ("pair", "USDC/usd", "USDC", "day", "did you mean USDC/USD?"),
-        ("provider", "nortwind", "USD", "order", "did you mean northwind?"),
-        ("provider", "northwind", "USD", "week", "a limit is per one of order, day, open"),
-    ] {
-        let limit = ["limit", "set", "--scope", scope, "--target", target, "--asset", asset, "--per", per];
-        is_refused(&[&limit[..], &["--amount-minor", "1"], &EVIDENCE].concat(), says);
-    }
-    for (scope, target, says) in [
-        ("everything", "USDC/USD", "has no target"),
-        ("pair", "USDC", "INPUT/OUTPUT"),
-        ("rail", "anchor", "offramp or payout"),
-        ("provider", "", "needs a target"),
-        ("pair", "usdc/usd", "there is no pair usdc/usd, did you mean USDC/USD?"),
-        ("provider", "nortwind", "there is no provider nortwind, did you mean northwind?"),
-        ("chain", "anvill", "there is no chain anvill, did you mean anvil?"),
-        ("partner", "nobody", "nobody"),
-        ("nothing", "", "the scopes are everything, partner"),
-    ] {
-        is_refused(&["pause", "add", "--scope", scope, "--target", target], says);
-    }
-    for (pair, bps, says) in [
-        ("USDC", "50", "INPUT/OUTPUT"),
-        ("USDC/XYZ", "50", "there is no pair USDC/XYZ"),
-        ("USDC/USD", "0", "1 to 9999"),
-        ("USDC/USD", "10000", "1 to 9999"),
-    ] {
-        is_refused(&[&["band", "set", "--pair", pair, "--bps", bps][..], &EVIDENCE].concat(), says);
-    }
-    let pause = |action: &str| {
-        let pair = ["pause", action, "--scope", "pair", "--target", "USDC/USD"];
-        said(&sandbox, &[&pair[..], &BY].concat())["changed"].clone()
-    };
-    assert_eq!([pause("add"), pause("add")], [true, false]);
-    let listed = said(&sandbox, &["pause", "list"])["pauses"][0].clone();
-    assert_eq!((&listed["target"], &listed["operator"]), (&json!("USDC/USD"), &json!("jo")));
-    assert_eq!(pause("remove"), true);
     sandbox.stop().await;
 }

@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod alerts;
-mod bands;
 mod beneficiaries;
 mod browser;
 mod cells;
@@ -47,7 +46,8 @@ use alloy::primitives::{Address, B256};
 use alloy::providers::{Provider, ProviderBuilder};
 use alloy::rpc::types::Filter;
 use dvp_benches::scenes::{
-    alert_causes, alert_faults, alert_table, chain_faults, chain_isolation, fix, partner, sandbox, wait,
+    alert_causes, alert_faults, alert_table, chain_faults, chain_isolation, fix, partner, sandbox, served,
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -134,41 +134,6 @@ async fn a_fix_order_is_filled_and_a_resting_one_is_cancelled() {
     client.cancel("O-4", "O-1").await;
     let too_late = client.report(|r| r.get(35) == "9").await;
     assert_eq!(too_late.get(102), "0");
-    sandbox.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bad_input_is_refused_with_the_contracts_codes_without_effect() {
-    let sandbox = Sandbox::start().await;
-    let partner = Partner::of(&sandbox);
-    let order = partner.order(&sandbox, 0, "000123456789").await;
-    let mut unknown_type = order.clone();
-    unknown_type["inputAsset"]["type"] = json!("erc721");
-    let mut negative = order.clone();
-    negative["inputAmountMinor"] = json!("-1");
-    for (body, field) in [(&unknown_type, "inputAsset.type"), (&negative, "inputAmountMinor")] {
-        let (status, answer) = partner.submit(body).await;
-        assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("INVALID_PARAMETER")), "{answer}");
-        assert!(answer["error"]["message"].as_str().unwrap().starts_with(field), "{answer}");
-    }
-    let (status, answer) = partner.submit_raw(b"{\"intentId\":", None).await;
-    assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("IDEMPOTENCY_KEY_INVALID")));
-    let body = order.to_string();
-    let (status, answer) = partner.submit_raw(body.as_bytes(), Some(&"0".repeat(64))).await;
-    assert_eq!((status, answer["error"]["code"].as_str()), (401, Some("INVALID_SIGNATURE")));
-    let (status, answer) = partner.get("/v1/executions/unknown").await;
-    assert_eq!((status, answer["error"]["code"].as_str()), (404, Some("EXECUTION_NOT_FOUND")));
-
-    let mut client = FixClient::log_on(&sandbox).await;
-    client.send_garbled().await;
-    client.send_raw("D", &[(11, "O-1"), (55, "USDC/USD"), (54, "9")]).await;
-    let rejected = client.report(|r| r.get(35) == "3").await;
-    assert!(!rejected.get(371).is_empty() && !rejected.get(373).is_empty());
-    for table in
-        ["select count(*) from intent", "select count(*) from event", "select count(*) from idempotency"]
-    {
-        assert_eq!(sandbox.one::<i64>(table).await, 0, "{table}");
-    }
     sandbox.stop().await;
 }
 

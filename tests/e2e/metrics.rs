@@ -19,7 +19,7 @@ struct Documented {
 }
 
 /// Metrics whose condition a sandbox with [`traffic`] does not meet.
-const ABSENT: [&str; 14] = [
+const ABSENT: [&str; 11] = [
     // Nothing of a bank in files, a webhook endpoint, or a subscribed provider.
     "dvp_bank_alarms",
     "dvp_reconciliation_in_transit",
@@ -34,10 +34,6 @@ const ABSENT: [&str; 14] = [
     "dvp_ranges_attempts_total",
     "dvp_reconciliation_breaks",
     "dvp_fix_parked_orders",
-    // One cell.
-    "dvp_transfers_open",
-    "dvp_transfer_oldest_open_seconds",
-    "dvp_transfers_open_minor",
 ];
 
 fn quoted(text: &str) -> Vec<String> {
@@ -221,33 +217,6 @@ async fn orders_over_fix_are_counted_by_their_answer() {
     sandbox.wait_for_metric("dvp_fix_orders_total{result=\"unavailable\"} 1").await;
     sandbox.wait_for_metric("dvp_fix_order_seconds_count 2").await;
     conn.close().await.unwrap();
-    sandbox.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn readiness_names_every_check() {
-    let sandbox = Sandbox::start().await;
-    let ready = sandbox.text("/metrics").replace("/metrics", "/readyz");
-    let answer = reqwest::get(&ready).await.unwrap();
-    assert_eq!(answer.status(), 200);
-    let body: serde_json::Value = answer.json().await.unwrap();
-    let checks: Vec<(&str, bool)> = body["checks"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|check| (check["name"].as_str().unwrap(), check["ok"].as_bool().unwrap()))
-        .collect();
-    let names = [
-        "database",
-        "schema",
-        "writer",
-        "role api",
-        "role fix",
-        "role indexer",
-        "role worker",
-        "role console",
-    ];
-    assert_eq!(checks, names.map(|name| (name, true)));
     sandbox.stop().await;
 }
 

@@ -15,7 +15,6 @@ use crate::wait::answer;
 
 alloy::sol! {
     function deposit(bytes32 id) payable;
-    function reclaim(bytes32 id, address to);
     function deposits(bytes32 id, address depositor) returns (uint256);
 }
 
@@ -132,6 +131,14 @@ async fn money_and_tokens_are_exchanged_for_the_coin() {
 async fn the_coin_is_sold_by_a_deposit_over_both_interfaces() {
     let scene = Scene::start().await;
     let wallet = scene.wallet(0);
+    let mut permitted = scene.partner.order(&scene.sandbox, 0, STRAIGHT).await;
+    permitted["inputAsset"] = json!({"type": "native", "symbol": "ETH"});
+    let (status, refused) = scene.partner.submit(&permitted).await;
+    assert_eq!((status, &refused["error"]["code"]), (400, &json!("INVALID_PERMIT")), "{refused}");
+    let mut nobody = scene.for_money(0);
+    nobody["user"] = json!("somebody");
+    let (status, refused) = scene.partner.submit(&nobody).await;
+    assert_eq!((status, &refused["error"]["code"]), (400, &json!("INVALID_PARAMETER")), "{refused}");
     let order = scene.for_money(0);
     let accepted = scene.partner.submit_accepted(&order).await;
     let due = &accepted["deposit"];
@@ -182,39 +189,5 @@ async fn the_coin_is_sold_by_a_deposit_over_both_interfaces() {
     assert_eq!((filled.get(39), filled.get(14), filled.get(20112)), ("2", "0.1", ""));
     let breaks = scene.sandbox.one::<i64>("select count(*) from reconciliation_break").await;
     assert_eq!(breaks, 0, "the books agree with the wallets");
-    scene.sandbox.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_order_whose_deposit_does_not_come_fails_and_a_late_one_goes_back() {
-    let scene = Scene::start().await;
-    let wallet = scene.wallet(0);
-    let mut permitted = scene.partner.order(&scene.sandbox, 0, STRAIGHT).await;
-    permitted["inputAsset"] = json!({"type": "native", "symbol": "ETH"});
-    let (status, refused) = scene.partner.submit(&permitted).await;
-    assert_eq!((status, &refused["error"]["code"]), (400, &json!("INVALID_PERMIT")), "{refused}");
-    let mut nobody = scene.for_money(0);
-    nobody["user"] = json!("somebody");
-    let (status, refused) = scene.partner.submit(&nobody).await;
-    assert_eq!((status, &refused["error"]["code"]), (400, &json!("INVALID_PARAMETER")), "{refused}");
-
-    let mut order = scene.for_money(0);
-    order["deadline"] = json!((unix_secs() + 8) * 1000);
-    let accepted = scene.partner.submit_accepted(&order).await;
-    let due = &accepted["deposit"];
-    scene.deposit(wallet, due, TENTH - 1).await;
-    let reference = order["clientReference"].as_str().unwrap();
-    let execution = scene.partner.wait_until(reference, |e| e["status"] != "in_progress").await;
-    assert_eq!(execution["status"], "failed", "{execution}");
-    assert_eq!(scene.sandbox.one::<i64>("select count(*) from simulated_rail").await, 0, "nothing was paid");
-    assert_eq!(scene.sandbox.one::<i64>("select count(*) from account_balance where reserved <> 0").await, 0);
-    let before = scene.coin_of(Address::repeat_byte(0x5a)).await;
-    scene.deposit(wallet, due, 1).await;
-    let (_, execution) = scene.partner.get(&format!("/v1/executions/{reference}")).await;
-    assert_eq!(execution["status"], "failed", "{execution}");
-    let id = due["id"].as_str().unwrap().parse().unwrap();
-    let call = reclaimCall { id, to: Address::repeat_byte(0x5a) }.abi_encode();
-    scene.send(wallet, &due["contract"], call, 0).await;
-    assert_eq!(scene.coin_of(Address::repeat_byte(0x5a)).await, before + TENTH);
     scene.sandbox.stop().await;
 }

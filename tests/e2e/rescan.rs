@@ -29,11 +29,7 @@ async fn a_rescan_finds_a_lost_event_and_agrees_otherwise() {
     let lost = format!(
         "delete from chain_log where event = 'Filled' and entity = ({entity}) returning block_number"
     );
-    let block: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(lost))
-        .bind(&reference)
-        .fetch_one(&mut sandbox.database().await)
-        .await
-        .unwrap();
+    let block: i64 = sandbox.one_of(sqlx::AssertSqlSafe(lost), &reference).await;
     let output = dvp(&sandbox, &["chain", "rescan"]);
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &found["differenceCount"]), (Some(1), &json!(1)), "{found}");
@@ -66,7 +62,7 @@ const LED_TO: &str = "select jsonb_build_object( \
      from execution e where e.reference = $1";
 
 async fn led_to(sandbox: &Sandbox, reference: &str) -> Value {
-    sqlx::query_scalar(LED_TO).bind(reference).fetch_one(&mut sandbox.database().await).await.unwrap()
+    sandbox.one_of(LED_TO, reference).await
 }
 
 /// Not only the stored event is lost, but also that it was acted upon.
@@ -75,11 +71,10 @@ async fn the_event_is_restored_and_nothing_is_paid_twice(
     partner: &Partner,
     reference: &str,
 ) {
-    let mut conn = sandbox.database().await;
     let fact =
         "chain_fact where kind = 'filled' and entity = (select entity from execution where reference = $1)";
     let lost = sqlx::AssertSqlSafe(format!("delete from {fact}"));
-    assert_eq!(sqlx::query(lost).bind(reference).execute(&mut conn).await.unwrap().rows_affected(), 1);
+    sandbox.change(lost, reference).await;
     let before = led_to(sandbox, reference).await;
     assert_eq!(before["state"], "completed", "{before}");
     assert!(refused(sandbox, &["chain", "rescan", "--restore"]).contains("--operator"));
@@ -91,8 +86,7 @@ async fn the_event_is_restored_and_nothing_is_paid_twice(
     let consumed =
         format!("select count(*) filter (where consumed_at is not null) = 1 and count(*) = 1 from {fact}");
     until("the restored event's consumed fact", async || {
-        let consumed = sqlx::query_scalar(sqlx::AssertSqlSafe(consumed.clone())).bind(reference);
-        consumed.fetch_one(&mut conn).await.unwrap()
+        sandbox.one_of(sqlx::AssertSqlSafe(consumed.clone()), reference).await
     })
     .await;
     // Whatever follows from it comes before what follows from a later order.

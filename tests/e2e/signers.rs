@@ -1,52 +1,22 @@
 //! A service without a key of its own: its accounts are in a token and in a remote signer.
 
-use std::fs;
-
-use alloy::primitives::{Address, U256};
+use alloy::primitives::Address;
 use alloy::providers::{Provider, ProviderBuilder};
 use alloy::signers::local::PrivateKeySigner;
-use dvp_chain_indexer::deploy::{DeployPlan, Deployment, deploy};
-use dvp_chain_indexer::relayer::functions::functions;
-use dvp_testing::signer::{Manner, Policy, RemoteSigner};
-use dvp_testing::softhsm::{self, PIN, TOKEN, with_token};
+use dvp_testing::signer::{Manner, RemoteSigner};
+use dvp_testing::softhsm::{self, PIN, with_token};
 use serde_json::Value;
 
 use crate::partner::Partner;
-use crate::sandbox::Sandbox;
-use crate::serve::{Ground, text};
-
-/// Makes accounts relayers, with funds for gas. Returns the contracts' record.
-async fn admit(ground: &Ground, relayers: &[Address]) -> Deployment {
-    let rpc = ground.anvil.rpc_url();
-    let provider = ProviderBuilder::new().connect_http(rpc.parse().unwrap());
-    let funds = U256::from(10).pow(U256::from(20));
-    for relayer in relayers {
-        let _: () = provider.raw_request("anvil_setBalance".into(), (relayer, funds)).await.unwrap();
-    }
-    let plan = DeployPlan { relayers: relayers.to_vec(), ..DeployPlan::default() };
-    let deployed = deploy(&rpc, &ground.accounts[0], &plan, Some(ground.deployment.clone())).await.unwrap();
-    ground.write("contracts.json", &serde_json::to_string(&deployed).unwrap());
-    deployed
-}
+use crate::served::{Ground, policy_for, read, replaced};
 
 fn token_section(ground: &Ground, address: Address) -> String {
-    format!(
-        "[[chains.pkcs11_signers]]\nmodule = \"{}\"\ntoken = \"{TOKEN}\"\nkey = \"relayer-1\"\n\
-         pin = \"file:{}\"\naddress = \"{address}\"\ntimeout = \"8s\"\n",
-        softhsm::module().display(),
-        ground.path("pin").display(),
-    )
+    let section = softhsm::section("chains.pkcs11_signers", "relayer-1", address, &ground.path("pin"));
+    section + "timeout = \"8s\"\n"
 }
 
 fn remote_section(signer: &RemoteSigner, address: Address) -> String {
-    format!(
-        "[[chains.remote_signers]]\nurl = \"{}\"\naddress = \"{address}\"\nca = \"{}\"\n\
-         client_certificate = \"{}\"\nclient_key = \"{}\"\ntimeout = \"2s\"\n",
-        signer.url(),
-        signer.file("ca.pem").display(),
-        signer.file("client.pem").display(),
-        signer.file("client.key").display(),
-    )
+    signer.section("chains.remote_signers", address) + "timeout = \"2s\"\n"
 }
 
 /// The signers that `dvp doctor` reports: whether each is well, and the text.
@@ -60,24 +30,16 @@ async fn settled_by_signers() {
     let ground = Ground::prepare().await;
     let in_token = softhsm::generate_key("relayer-1");
     let key = PrivateKeySigner::random();
-    let deployment = admit(&ground, &[in_token, key.address()]).await;
-    let policy = Policy {
-        chain_id: deployment.chain_id,
-        functions: functions(&deployment).map(|function| (function.contract, function.selector)).into(),
-        fee_cap_wei: 500_000_000_000,
-        per_minute: 1_000,
-    };
-    let signer = RemoteSigner::start(key.clone(), policy).await;
+    let deployment = ground.admit(&[in_token, key.address()]).await;
+    let signer = RemoteSigner::start(key.clone(), policy_for(&deployment)).await;
     ground.write("pin", PIN);
     let dir = ground.path("");
     let keys = format!("relayer_keys = [\"env:SERVED_RELAYER\", \"file:{}relayer\"]\n", dir.display());
-    let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();
-    assert!(config.contains(&keys), "{keys}{config}");
+    let config = read(&ground.path("dvp.toml"));
     let assets = "[[assets]]\nsymbol = \"USDC\"";
     let with = |sections: &[String]| {
-        let sections = sections.concat();
-        let text = config.replace(&keys, "").replacen(assets, &format!("{sections}{assets}"), 1);
-        ground.write("dvp.toml", &text);
+        let sections = format!("{}{assets}", sections.concat());
+        ground.write("dvp.toml", &replaced(&config, &[(&keys, String::new()), (assets, sections)]));
     };
     let both = [token_section(&ground, in_token), remote_section(&signer, key.address())];
     with(&both);
@@ -130,7 +92,7 @@ async fn settled_by_signers() {
     let log = served.log();
     assert!(!log.contains("the signer refused a transaction"), "{log}");
     for secret in [PIN, hex::encode(key.to_bytes()).as_str()] {
-        assert!(!log.contains(secret) && !text(&ground.path("api,indexer,worker.log")).contains(secret));
+        assert!(!log.contains(secret) && !read(&ground.path("api,indexer,worker.log")).contains(secret));
     }
     served.terminate();
     served.ended_well().await;
@@ -146,24 +108,4 @@ fn orders_are_settled_by_a_token_and_by_a_remote_signer() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(settled_by_signers());
     });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_has_its_transactions_signed_by_the_signers_of_a_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let key = PrivateKeySigner::random();
-    let policy =
-        Policy { chain_id: 31337, functions: vec![], fee_cap_wei: 500_000_000_000, per_minute: 1_000 };
-    let signer = RemoteSigner::start(key.clone(), policy).await;
-    let file = dir.path().join("signers.toml");
-    fs::write(&file, remote_section(&signer, key.address()).replace("chains.", "")).unwrap();
-    let sandbox = Sandbox::start_with(&["--signers", file.to_str().unwrap()]).await;
-    let record = fs::read(sandbox.ready_file().with_file_name("deployment.json")).unwrap();
-    let deployment: Deployment = serde_json::from_slice(&record).unwrap();
-    let functions = functions(&deployment).map(|function| (function.contract, function.selector));
-    signer.change_policy(|policy| policy.functions = functions.into());
-    complete(&Partner::of(&sandbox), &sandbox, "000123456789").await;
-    let node = ProviderBuilder::new().connect_http(sandbox.text("/chain/rpcUrl").parse().unwrap());
-    assert!(node.get_transaction_count(key.address()).await.unwrap() >= 4);
-    sandbox.stop().await;
 }

@@ -2,14 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::serve::Ground;
+use crate::serve;
+use crate::served::Ground;
 
 const WHY: [&str; 6] = ["--operator", "jo", "--reason", "contract 12", "--evidence", "ticket 9"];
 
 /// A live deployment: its schema and a partner.
 async fn live() -> Ground {
     let ground = Ground::prepare().await;
-    ground.write("dvp.toml", &ground.live());
+    ground.write("dvp.toml", &serve::live(&ground));
     ground.said(&["migrate"]);
     ground.said(&["partner", "create", "--name", "acme", "--tier", "standard"]);
     ground

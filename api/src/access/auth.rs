@@ -4,16 +4,17 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use dvp_core::listeners::source::Source;
 use tracing::Span;
 
-use crate::access::scope::Scopes;
-use crate::http::error::ApiError;
+use crate::access::scope::{Scope, Scopes};
+use crate::http::error::{ApiError, Code};
 use crate::http::request::{ROUTE_LIMIT, guarded};
-use crate::http::source::Source;
 use crate::state::Api;
 use crate::state::keys::FoundKey;
 
@@ -26,6 +27,15 @@ impl Deref for Caller {
 
     fn deref(&self) -> &FoundKey {
         &self.0
+    }
+}
+
+impl FromRequestParts<Api> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _api: &Api) -> Result<Self, ApiError> {
+        let caller = parts.extensions.get().cloned();
+        caller.ok_or_else(|| ApiError::Internal("a route without authentication".into()))
     }
 }
 
@@ -42,10 +52,10 @@ pub(crate) async fn require(
     };
     Span::current().record("partner", key.tenant.partner_id.as_str()).record("key", key.key_id.as_str());
     if key.disabled {
-        return ApiError::ApiKeyDisabled.into_response();
+        return ApiError::Plain(Code::ApiKeyDisabled).into_response();
     }
     let limit = u64::try_from(key.limit_per_minute).unwrap_or(0);
-    let may = scopes.iter().any(|scope| key.scopes.iter().any(|held| held == scope.as_str()));
+    let may = key.scopes.iter().filter_map(|held| Scope::parse(held)).any(|held| scopes.contains(&held));
     if !may {
         let wanted = scopes.first().map_or("", |scope| scope.as_str());
         let mut response = ApiError::InsufficientScope(wanted).into_response();
@@ -72,10 +82,10 @@ pub(crate) async fn require(
 
 async fn find_key(api: &Api, source: Option<Source>, headers: &HeaderMap) -> Result<Arc<FoundKey>, ApiError> {
     let mut sent = headers.get_all("x-api-key").iter();
-    let api_key = sent.next().ok_or(ApiError::MissingApiKey)?;
-    let api_key = api_key.to_str().map_err(|_| ApiError::InvalidApiKey)?;
+    let api_key = sent.next().ok_or(Code::MissingApiKey)?;
+    let api_key = api_key.to_str().map_err(|_| ApiError::Plain(Code::InvalidApiKey))?;
     if sent.next().is_some() {
-        return Err(ApiError::InvalidApiKey);
+        return Err(ApiError::Plain(Code::InvalidApiKey));
     }
     api.keys.find(&api.engine, source, api_key).await
 }

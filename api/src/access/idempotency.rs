@@ -4,12 +4,13 @@
 //! answer from the engine's outcome. Requests that fail before the engine leave no record.
 //!
 //! A stored answer takes precedence over every error that a repeated request would meet now. Each write is looked up
-//! once by [`Unchecked::perform`], before it or after its failure; the writer looks again within the commit.
+//! once by [`IdempotentRequest::perform`], before it or after its failure; the writer looks again within the commit.
 
-use axum::Extension;
+use std::time::Instant;
+
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, RenderResponse, UsedKey};
 use dvp_domain::json::{self, Document};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
@@ -20,13 +21,13 @@ use uuid::{Uuid, Variant};
 use crate::access::auth::Caller;
 use crate::access::signature::SignedNonce;
 use crate::http::body::{RawBody, check_media};
-use crate::http::error::{ApiError, given};
+use crate::http::error::{ApiError, Code, Reply, given};
 use crate::http::fields::repeated;
 use crate::state::Api;
 
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-replayed");
 
-/// A write without a stored answer.
+/// A write that may be a repeated one: [`perform`](Self::perform) looks for its stored answer.
 pub(crate) struct IdempotentRequest {
     pub(crate) caller: Caller,
     pub(crate) body: Value,
@@ -36,38 +37,6 @@ pub(crate) struct IdempotentRequest {
     repeated: Option<String>,
     id: RecordId,
     fingerprint: [u8; 32],
-}
-
-/// Why a handler is not called.
-pub(crate) enum Stopped {
-    Refused(ApiError),
-    Answered(StoredResponse),
-}
-
-impl From<ApiError> for Stopped {
-    fn from(error: ApiError) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl IntoResponse for Stopped {
-    fn into_response(self) -> Response {
-        match self {
-            Self::Refused(error) => error.into_response(),
-            Self::Answered(stored) => replay(stored),
-        }
-    }
-}
-
-impl FromRequest<Api> for IdempotentRequest {
-    type Rejection = Stopped;
-
-    async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
-        let Unchecked(write) = Unchecked::from_request(request, api).await?;
-        write.find_answer(api).await?;
-        write.check_body()?;
-        Ok(write)
-    }
 }
 
 /// When a request is looked up.
@@ -80,48 +49,12 @@ pub(crate) enum Lookup {
     Late,
 }
 
-/// A write that was not looked up yet: [`perform`](Self::perform) does so.
-pub(crate) struct Unchecked(IdempotentRequest);
+impl FromRequest<Api> for IdempotentRequest {
+    type Rejection = ApiError;
 
-impl Unchecked {
-    pub(crate) const fn body(&self) -> &Value {
-        &self.0.body
-    }
-
-    /// Performs `work`, or replays the stored answer.
-    pub(crate) async fn perform(
-        self,
-        api: &Api,
-        lookup: Lookup,
-        work: impl AsyncFnOnce(&IdempotentRequest) -> Result<Response, ApiError>,
-    ) -> Result<Response, Stopped> {
-        let Self(write) = self;
-        if lookup == Lookup::First || api.keys_seen.note(write.id.key) {
-            write.find_answer(api).await?;
-        }
-        let done = match write.check_body() {
-            Ok(()) => work(&write).await,
-            Err(error) => Err(error),
-        };
-        let error = match done {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        if lookup == Lookup::Late {
-            write.find_answer(api).await?;
-        }
-        Err(error.into())
-    }
-}
-
-impl FromRequest<Api> for Unchecked {
-    type Rejection = Stopped;
-
-    async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
-        let Extension(caller) = Extension::<Caller>::from_request_parts(&mut parts, api)
-            .await
-            .map_err(|error| ApiError::Internal(error.to_string()))?;
+        let caller = Caller::from_request_parts(&mut parts, api).await?;
         let key = parse_key(&parts.headers)?;
         let bytes = RawBody::take(&mut parts, body).await?;
         check_media(&parts.headers)?;
@@ -129,7 +62,7 @@ impl FromRequest<Api> for Unchecked {
             json::read(&bytes).map_err(|_| ApiError::IdempotencyKeyInvalid("the body is not valid JSON"))?;
         let method = parts.method.as_str();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let write = IdempotentRequest {
+        Ok(Self {
             id: RecordId {
                 partner_id: caller.tenant.partner_id.clone(),
                 livemode: caller.tenant.livemode,
@@ -142,18 +75,42 @@ impl FromRequest<Api> for Unchecked {
             body,
             repeated,
             nonce: parts.extensions.remove(),
-        };
-        Ok(Self(write))
+        })
     }
 }
 
 impl IdempotentRequest {
-    /// Fails with the stored answer of the same request, if there is one.
-    async fn find_answer(&self, api: &Api) -> Result<(), Stopped> {
-        match api.engine.find_answer(&self.id).await.map_err(ApiError::from)? {
-            Some(record) if record.fingerprint == self.fingerprint => Err(Stopped::Answered(record.response)),
-            Some(_) => Err(ApiError::IdempotencyKeyConflict.into()),
-            None => Ok(()),
+    /// Performs `work`, or replays the stored answer.
+    pub(crate) async fn perform(
+        self,
+        api: &Api,
+        lookup: Lookup,
+        work: impl AsyncFnOnce(&Self) -> Reply,
+    ) -> Reply {
+        if (lookup == Lookup::First || api.keys_seen.note(self.id.key, Instant::now()))
+            && let Some(stored) = self.find_answer(api).await?
+        {
+            return Ok(replay(stored));
+        }
+        let done = match self.check_body() {
+            Ok(()) => work(&self).await,
+            Err(error) => Err(error),
+        };
+        if lookup == Lookup::Late
+            && done.is_err()
+            && let Some(stored) = self.find_answer(api).await?
+        {
+            return Ok(replay(stored));
+        }
+        done
+    }
+
+    /// The stored answer of the same request, if there is one.
+    async fn find_answer(&self, api: &Api) -> Result<Option<StoredResponse>, ApiError> {
+        match api.engine.find_answer(&self.id).await? {
+            Some(record) if record.fingerprint == self.fingerprint => Ok(Some(record.response)),
+            Some(_) => Err(Code::IdempotencyKeyConflict.into()),
+            None => Ok(None),
         }
     }
 
@@ -173,13 +130,13 @@ impl IdempotentRequest {
 }
 
 /// The answer of a committed unit.
-pub(crate) fn answer(done: Done) -> Result<Response, ApiError> {
+pub(crate) fn answer(done: Done) -> Reply {
     match done.outcome {
         Outcome::KeyUsed(UsedKey::Replayed(stored)) => Ok(replay(stored)),
-        Outcome::KeyUsed(UsedKey::Conflict) => Err(ApiError::IdempotencyKeyConflict),
-        Outcome::KeyUsed(UsedKey::Processing) => Err(ApiError::IdempotencyKeyProcessing),
+        Outcome::KeyUsed(UsedKey::Conflict) => Err(ApiError::Plain(Code::IdempotencyKeyConflict)),
+        Outcome::KeyUsed(UsedKey::Processing) => Err(ApiError::Plain(Code::IdempotencyKeyProcessing)),
         // The key was enabled when it was looked up, within the last second.
-        Outcome::Refused(Refusal::PartnerDisabled) => Err(ApiError::ApiKeyDisabled),
+        Outcome::Refused(Refusal::PartnerDisabled) => Err(ApiError::Plain(Code::ApiKeyDisabled)),
         Outcome::Refused(Refusal::TooManyWaiting) => Err(ApiError::TooManyWaiting),
         Outcome::Refused(Refusal::CoolingDown(cool_down)) => Err(ApiError::CoolingDown(cool_down)),
         Outcome::Accepted(_)
@@ -209,7 +166,7 @@ pub fn fingerprint(method: &str, path: &str, body: &[u8]) -> [u8; 32] {
 
 fn parse_key(headers: &HeaderMap) -> Result<Uuid, ApiError> {
     let mut sent = headers.get_all("x-idempotency-key").iter();
-    let first = sent.next().ok_or(ApiError::IdempotencyKeyRequired)?;
+    let first = sent.next().ok_or(Code::IdempotencyKeyRequired)?;
     let twice = sent.next().is_some();
     canonical_uuid(first.as_bytes()).filter(|_| !twice).ok_or(ApiError::IdempotencyKeyInvalid(
         "X-Idempotency-Key must be one RFC 9562 UUID in the form 8-4-4-4-12",
@@ -226,6 +183,7 @@ fn canonical_uuid(text: &[u8]) -> Option<Uuid> {
 #[cfg(test)]
 mod tests {
     use axum::http::header;
+    use axum::response::IntoResponse as _;
 
     use super::*;
 
@@ -253,15 +211,6 @@ mod tests {
         ] {
             assert_eq!(parse(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn a_fingerprint_depends_on_method_path_query_and_body() {
-        let base = fingerprint("POST", "/v1/quotes", b"{\"a\":1}");
-        assert_eq!(base, fingerprint("POST", "/v1/quotes", b"{\"a\":1}"));
-        assert_ne!(base, fingerprint("PUT", "/v1/quotes", b"{\"a\":1}"));
-        assert_ne!(base, fingerprint("POST", "/v1/quotes?x", b"{\"a\":1}"));
-        assert_ne!(base, fingerprint("POST", "/v1/quotes", b"{\"a\": 1}"));
     }
 
     #[test]

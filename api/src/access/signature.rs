@@ -5,7 +5,7 @@
 //! leading zeros and must be recent, a nonce is visible ASCII, and a body begins with its brace.
 
 use axum::body::Body;
-use axum::extract::{Extension, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -25,7 +25,7 @@ const NONCE_USED: ApiError = ApiError::InvalidSignature("X-Nonce was used before
 /// The layer of signed routes, inside authentication.
 pub(crate) async fn require(
     State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
+    caller: Caller,
     request: Request,
     next: Next,
 ) -> Response {

@@ -19,8 +19,7 @@ use url::{Host, Url};
 
 use super::DeliveryConfig;
 use super::address::Reach;
-use super::names::{Guarded, NonPublicAddress};
-use super::network::{NoRoute, Resolver, Unresolved, routed};
+use super::network::{Guarded, NoRoute, NonPublicAddress, Resolver, Unresolved, routed};
 use super::url::check;
 
 const USER_AGENT: &str = "svc-webhook/1.0";
@@ -29,10 +28,8 @@ const BODY_TYPE: &str = "application/json; charset=utf-8";
 const PREFIX_BYTES: usize = 1024;
 /// The time limit for reading the body of an answer whose status is known.
 const BODY_LIMIT: Duration = Duration::from_secs(1);
-/// Idle connections kept for each host.
 const IDLE_PER_HOST: usize = 64;
 
-/// The client could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error("TLS: {0}")]
@@ -44,9 +41,7 @@ pub enum SetupError {
 /// Why an attempt got no 2xx, in the words of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// No answer in time.
     Timeout,
-    /// An address that is not public.
     AddressRefused,
     /// The URL no longer follows the rules.
     UrlRefused,
@@ -55,7 +50,6 @@ pub(super) enum Fault {
     /// There is no route to any of its addresses, though there is one to others.
     NoRoute,
     Tls,
-    /// Connection refused.
     Connect,
     /// The connection ended, or the answer was no HTTP.
     Closed,

@@ -162,7 +162,6 @@ impl<J> EndpointQueues<J> {
         queue.waiting.drain(..).collect()
     }
 
-    /// Removes all jobs that have not started.
     pub(super) fn drop_all_waiting(&mut self) {
         self.queues.values_mut().for_each(|queue| queue.waiting.clear());
     }

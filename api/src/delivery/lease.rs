@@ -95,12 +95,6 @@ async fn find(
     Ok(found)
 }
 
-/// The leases of a renewal, and its time.
-pub(super) struct RenewalRequest {
-    pub(super) held: Vec<EndpointLease>,
-    pub(super) at: Instant,
-}
-
 pub(super) async fn renew(
     pool: &PgPool,
     holder: Uuid,

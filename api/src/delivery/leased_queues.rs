@@ -189,7 +189,6 @@ impl LeasedQueues {
         }
     }
 
-    /// The end of an endpoint's lease.
     pub(super) fn until(&self, endpoint: &str) -> Option<Instant> {
         self.leases.get(endpoint).map(|hold| hold.until)
     }

@@ -1,4 +1,4 @@
-//! Determines why a receiver is unreachable: the receiver, or our resolver or network.
+//! Resolves the names of receivers, and determines why one is unreachable: the receiver, or our resolver or network.
 //!
 //! A failed name resolution alone is ambiguous: a faulty resolver fails for every name. After a failure, another name
 //! that certainly has addresses is resolved (the probe). If it resolves, the failure is the receiver's. Similarly for
@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::address::Reach;
 use super::names::Names;
 
 /// A permanent name of the public DNS: a root server's.
@@ -24,7 +25,6 @@ const PROBE_ADDRESSES: [IpAddr; 2] = [
 ];
 /// The time limit of a receiver's name resolution.
 const LOOK_UP: Duration = Duration::from_secs(8);
-/// The time limit of the probe.
 const PROBE: Duration = Duration::from_secs(4);
 /// How long the result of a probe is valid.
 const DNS_TTL: Duration = Duration::from_secs(10);
@@ -41,7 +41,6 @@ pub(super) struct Unresolved {
     source: io::Error,
 }
 
-/// Addresses that this machine has no route to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there is no route to the address")]
 pub(super) struct NoRoute {
@@ -122,6 +121,32 @@ fn has_route(address: IpAddr) -> bool {
 
 /// The machine has no IPv6 at all.
 const EAFNOSUPPORT: i32 = 97;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the name leads to the address {0}, which is not public")]
+pub(super) struct NonPublicAddress(IpAddr);
+
+/// The resolver of the shared client. One refused address refuses the name: an attacker with one public and one private
+/// address would only need to wait for their order to change.
+pub(super) struct Guarded {
+    pub(super) resolver: Arc<Resolver>,
+    pub(super) reach: Reach,
+}
+
+impl reqwest::dns::Resolve for Guarded {
+    fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        let (resolver, reach) = (Arc::clone(&self.resolver), self.reach.clone());
+        Box::pin(async move {
+            let found = resolver.look_up(name.as_str()).await?;
+            if let Some(refused) = found.iter().find(|address| !reach.allows(**address)) {
+                return Err(NonPublicAddress(*refused).into());
+            }
+            // Port 0 stands for the URL's port.
+            let addresses = routed(found)?.into_iter().map(|address| SocketAddr::new(address, 0));
+            Ok(Box::new(addresses) as reqwest::dns::Addrs)
+        })
+    }
+}
 
 #[cfg(test)]
 mod tests {

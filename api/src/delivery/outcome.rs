@@ -22,7 +22,6 @@ use tracing::{error, warn};
 
 use super::client::{Fault, Sent};
 use super::route::EndpointRoute;
-use super::sender::{Ready, SenderEvent};
 
 /// Outcomes per transaction.
 const BATCH: usize = 1024;
@@ -40,6 +39,24 @@ const GONE: u16 = 410;
 pub(super) struct Outcome {
     pub(super) at: Timestamp,
     pub(super) sent: Sent,
+}
+
+/// A completed attempt of a delivery that is in flight until the outcome is written.
+pub(super) struct Ready {
+    pub(super) route: Arc<EndpointRoute>,
+    pub(super) id: i64,
+    pub(super) attempts: u32,
+    pub(super) outcome: Outcome,
+}
+
+/// A message to the worker.
+pub(super) enum SenderEvent {
+    /// These deliveries are no longer in flight: their outcomes are `written`, or they are unchanged.
+    PutDown { batch: Vec<(Arc<EndpointRoute>, i64)>, written: bool },
+    /// A queue has room for more.
+    Roomy,
+    /// A queue's concurrency has increased.
+    Wider(Arc<EndpointRoute>),
 }
 
 impl Outcome {
@@ -75,7 +92,6 @@ impl Outcome {
     }
 }
 
-/// The content of a batch.
 struct OutcomeBatch {
     leases: Vec<EndpointLease>,
     ended: Vec<Ended>,
@@ -204,7 +220,6 @@ async fn put_off(pool: &PgPool, items: &Items, batch: &OutcomeBatch) -> bool {
     written.is_ok()
 }
 
-/// Whether a batch was written.
 enum Written {
     Yes,
     /// The database was not available. Its deliveries will be sent again.

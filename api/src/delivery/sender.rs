@@ -20,7 +20,7 @@ use tracing::{Instrument as _, error, info_span};
 
 use super::client::{Client, Fault, Post, Sent};
 use super::endpoint_queues::{EndpointQueues, Finished, Went};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Ready, SenderEvent};
 use super::route::EndpointRoute;
 use super::signature::{svc_signature, webhook_signature};
 
@@ -33,24 +33,6 @@ pub(super) struct Job {
     pub(super) attempts: u32,
     pub(super) body: String,
     pub(super) trace: Option<String>,
-}
-
-/// A completed attempt of a delivery that is in flight until the outcome is written.
-pub(super) struct Ready {
-    pub(super) route: Arc<EndpointRoute>,
-    pub(super) id: i64,
-    pub(super) attempts: u32,
-    pub(super) outcome: Outcome,
-}
-
-/// A message to the worker.
-pub(super) enum SenderEvent {
-    /// These deliveries are no longer in flight: their outcomes are `written`, or they are unchanged.
-    PutDown { batch: Vec<(Arc<EndpointRoute>, i64)>, written: bool },
-    /// A queue has room for more.
-    Roomy,
-    /// A queue's concurrency has increased.
-    Wider(Arc<EndpointRoute>),
 }
 
 /// The state shared by the worker and its senders. Its channels are bounded by the number of deliveries in flight.

@@ -126,16 +126,6 @@ mod tests {
     const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5";
 
     #[test]
-    fn two_secrets_give_two_signatures_and_either_verifies() {
-        let other = "whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2NTQzMjEw";
-        let header = sign(&[SECRET.into(), other.into()], 1000, b"{}");
-        assert_eq!(header.matches("v1=").count(), 2);
-        assert_eq!(verify(SECRET, &header, b"{}", 1000, 300), Ok(()));
-        assert_eq!(verify(other, &header, b"{}", 1000, 300), Ok(()));
-        assert_eq!(verify("whsec_", &header, b"{}", 1000, 300), Err(VerifyError::NoMatch));
-    }
-
-    #[test]
     fn a_changed_body_or_an_old_timestamp_is_refused() {
         let header = sign(&[SECRET.into()], 1000, b"{\"a\":1}");
         assert_eq!(verify(SECRET, &header, b"{\"a\":2}", 1000, 300), Err(VerifyError::NoMatch));

@@ -14,11 +14,11 @@ use uuid::Uuid;
 
 use super::DeliveryLimits;
 use super::client::Client;
-use super::lease::{self, Looked, PollConnection, RenewalRequest};
+use super::lease::{self, Looked, PollConnection};
 use super::leased_queues::LeasedQueues;
-use super::outcome;
+use super::outcome::{self, SenderEvent};
 use super::route::EndpointRoute;
-use super::sender::{self, Job, Sender, SenderEvent};
+use super::sender::{self, Job, Sender};
 use super::wake::Wake;
 
 /// Deliveries per read.
@@ -31,7 +31,12 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// A completed query.
 enum Chore {
     Looked(Box<Looked>),
-    Renewed { request: RenewalRequest, renewed: Result<Renewed, StoreError> },
+    /// The leases that were held then.
+    Renewed {
+        held: Vec<EndpointLease>,
+        at: Instant,
+        renewed: Result<Renewed, StoreError>,
+    },
     Released,
 }
 
@@ -144,18 +149,18 @@ impl Worker<'_> {
             self.drop_waiting(&endpoint);
         }
         self.release();
-        let request = RenewalRequest { held: self.queues.held(), at: Instant::now() };
+        let (held, at) = (self.queues.held(), Instant::now());
         let (pool, holder, lease) = (self.engine.pool().clone(), self.holder, self.limits.lease);
         self.chores.spawn(async move {
-            let renewed = lease::renew(&pool, holder, &request.held, lease).await;
-            Chore::Renewed { request, renewed }
+            let renewed = lease::renew(&pool, holder, &held, lease).await;
+            Chore::Renewed { held, at, renewed }
         });
     }
 
     fn take(&mut self, chore: Result<Chore, JoinError>) {
         match chore {
             Ok(Chore::Looked(looked)) => self.admit(*looked),
-            Ok(Chore::Renewed { request, renewed: Ok(renewed) }) => self.renewed(&request, &renewed),
+            Ok(Chore::Renewed { held, at, renewed: Ok(renewed) }) => self.renewed(&held, at, &renewed),
             Ok(Chore::Renewed { renewed: Err(error), .. }) => {
                 error!(%error, "endpoint leases could not be renewed, will retry")
             }
@@ -227,8 +232,8 @@ impl Worker<'_> {
         }
     }
 
-    fn renewed(&mut self, request: &RenewalRequest, renewed: &Renewed) {
-        for endpoint in self.queues.renew(&request.held, &renewed.held, request.at + self.limits.lease) {
+    fn renewed(&mut self, held: &[EndpointLease], at: Instant, renewed: &Renewed) {
+        for endpoint in self.queues.renew(held, &renewed.held, at + self.limits.lease) {
             warn!(endpoint, "endpoint lease lost to another process");
             self.sender.queues().drop_waiting(&endpoint);
         }
@@ -236,7 +241,7 @@ impl Worker<'_> {
             self.drop_waiting(&endpoint);
         }
         self.release();
-        for lease in &request.held {
+        for lease in held {
             self.start(&lease.endpoint_id);
         }
     }

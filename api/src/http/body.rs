@@ -5,9 +5,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use http_body_util::LengthLimitError;
 
-use super::error::ApiError;
+use super::error::{ApiError, Code};
 
-/// How many bytes of body a request may have.
 const BODY_MAX: usize = 64 * 1024;
 
 /// A request's body, read. A layer that has to see the bytes leaves them here for the handler.
@@ -22,7 +21,7 @@ impl RawBody {
         }
         axum::body::to_bytes(body, BODY_MAX).await.map_err(|error| {
             if error.into_inner().is::<LengthLimitError>() {
-                ApiError::PayloadTooLarge
+                ApiError::Plain(Code::PayloadTooLarge)
             } else {
                 ApiError::IdempotencyKeyInvalid("the body did not arrive whole")
             }
@@ -32,13 +31,18 @@ impl RawBody {
 
 /// Without a type the body cannot be read as anything; another type is one we do not take.
 pub(crate) fn check_media(headers: &HeaderMap) -> Result<(), ApiError> {
-    let Some(kind) = headers.get(header::CONTENT_TYPE) else {
+    if !headers.contains_key(header::CONTENT_TYPE) {
         return Err(ApiError::IdempotencyKeyInvalid("Content-Type is missing"));
-    };
-    let media = kind.to_str().ok().and_then(|kind| kind.split(';').next()).unwrap_or_default();
-    if media.trim().eq_ignore_ascii_case("application/json") {
+    }
+    require_json(headers)
+}
+
+pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let media = kind.split(';').next().unwrap_or_default().trim();
+    if media.eq_ignore_ascii_case("application/json") {
         Ok(())
     } else {
-        Err(ApiError::UnsupportedMediaType)
+        Err(Code::UnsupportedMediaType.into())
     }
 }

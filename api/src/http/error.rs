@@ -20,7 +20,7 @@ use crate::delivery::url::UrlFault;
 use crate::http::log_limit::LogLimit;
 
 macro_rules! codes {
-    ($($variant:ident $text:literal $status:ident)*) => {
+    ($($variant:ident $text:literal $status:ident $(= $message:literal)?)*) => {
         /// The `code` of an error answer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Code { $($variant),* }
@@ -28,13 +28,17 @@ macro_rules! codes {
         impl Code {
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The code's wire text.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
             }
 
             pub const fn status(self) -> StatusCode {
                 match self { $(Self::$variant => StatusCode::$status),* }
+            }
+
+            /// Of an error that says the same each time.
+            const fn message(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($message)?)),* }
             }
 
             /// The code's documentation, as Markdown.
@@ -48,50 +52,51 @@ macro_rules! codes {
 }
 
 codes! {
-    MissingApiKey "MISSING_API_KEY" UNAUTHORIZED
-    InvalidApiKey "INVALID_API_KEY" UNAUTHORIZED
-    ApiKeyDisabled "API_KEY_DISABLED" FORBIDDEN
+    MissingApiKey "MISSING_API_KEY" UNAUTHORIZED = "the header X-API-Key is missing"
+    InvalidApiKey "INVALID_API_KEY" UNAUTHORIZED = "the API key is not valid"
+    ApiKeyDisabled "API_KEY_DISABLED" FORBIDDEN = "the API key is disabled"
     InsufficientScope "INSUFFICIENT_SCOPE" FORBIDDEN
     RateLimitExceeded "RATE_LIMIT_EXCEEDED" TOO_MANY_REQUESTS
     InvalidSignature "INVALID_SIGNATURE" UNAUTHORIZED
-    IdempotencyKeyRequired "IDEMPOTENCY_KEY_REQUIRED" BAD_REQUEST
+    IdempotencyKeyRequired "IDEMPOTENCY_KEY_REQUIRED" BAD_REQUEST = "the header X-Idempotency-Key is missing"
     IdempotencyKeyInvalid "IDEMPOTENCY_KEY_INVALID" BAD_REQUEST
     IdempotencyKeyConflict "IDEMPOTENCY_KEY_CONFLICT" CONFLICT
+        = "the idempotency key was used for a different request"
     IdempotencyKeyProcessing "IDEMPOTENCY_KEY_PROCESSING" CONFLICT
-    PayloadTooLarge "PAYLOAD_TOO_LARGE" PAYLOAD_TOO_LARGE
-    UnsupportedMediaType "UNSUPPORTED_MEDIA_TYPE" UNSUPPORTED_MEDIA_TYPE
+        = "the request with this idempotency key is still being worked on"
+    PayloadTooLarge "PAYLOAD_TOO_LARGE" PAYLOAD_TOO_LARGE = "the body is larger than 65536 bytes"
+    UnsupportedMediaType "UNSUPPORTED_MEDIA_TYPE" UNSUPPORTED_MEDIA_TYPE = "Content-Type must be application/json"
     InvalidParameter "INVALID_PARAMETER" BAD_REQUEST
     InvalidPermit "INVALID_PERMIT" BAD_REQUEST
     AlreadyExists "ALREADY_EXISTS" CONFLICT
-    IdempotencyConflict "IDEMPOTENCY_CONFLICT" CONFLICT
+    IdempotencyConflict "IDEMPOTENCY_CONFLICT" CONFLICT = "the Idempotency-Key was used for a different request"
     InvalidUrl "INVALID_URL" BAD_REQUEST
-    InsufficientLiquidity "INSUFFICIENT_LIQUIDITY" UNPROCESSABLE_ENTITY
-    InvalidRefType "INVALID_REF_TYPE" BAD_REQUEST
-    ExecutionNotFound "EXECUTION_NOT_FOUND" NOT_FOUND
-    ReceiptNotFound "receipt_not_found" NOT_FOUND
-    ReceiptNotIssued "receipt_not_issued" CONFLICT
-    ReceiptCorrupt "receipt_corrupt" INTERNAL_SERVER_ERROR
-    InvalidCursor "INVALID_CURSOR" BAD_REQUEST
+    InsufficientLiquidity "INSUFFICIENT_LIQUIDITY" UNPROCESSABLE_ENTITY = "no provider can lock this exchange right now"
+    InvalidRefType "INVALID_REF_TYPE" BAD_REQUEST = "refType: must be clientReference or executionId"
+    ExecutionNotFound "EXECUTION_NOT_FOUND" NOT_FOUND = "no execution has this reference"
+    ReceiptNotFound "receipt_not_found" NOT_FOUND = "no execution has this reference"
+    ReceiptNotIssued "receipt_not_issued" CONFLICT = "the execution has not completed, so there is no receipt"
+    ReceiptCorrupt "receipt_corrupt" INTERNAL_SERVER_ERROR = "the stored receipt cannot be read"
+    InvalidCursor "INVALID_CURSOR" BAD_REQUEST = "the cursor is not one of this list; ask again without it"
     InvalidType "INVALID_TYPE" BAD_REQUEST
-    IntentNotFound "INTENT_NOT_FOUND" NOT_FOUND
-    InvalidPair "INVALID_PAIR" BAD_REQUEST
-    InvalidStrategy "INVALID_STRATEGY" BAD_REQUEST
-    AmountOutOfRange "AMOUNT_OUT_OF_RANGE" BAD_REQUEST
+    IntentNotFound "INTENT_NOT_FOUND" NOT_FOUND = "no intent has this id"
+    InvalidPair "INVALID_PAIR" BAD_REQUEST = "the pair is not dealt in; GET /v1/pairs lists those that are"
+    InvalidStrategy "INVALID_STRATEGY" BAD_REQUEST = "strategy: must be instant, optimized or scheduled"
+    AmountOutOfRange "AMOUNT_OUT_OF_RANGE" BAD_REQUEST = "amount: must be above zero and below 2^128 minor units"
     ConstraintsNotMet "CONSTRAINTS_NOT_MET" BAD_REQUEST
-    IntentExpired "INTENT_EXPIRED" BAD_REQUEST
+    IntentExpired "INTENT_EXPIRED" BAD_REQUEST = "the intent has expired"
     IntentAlreadyExecuting "INTENT_ALREADY_EXECUTING" BAD_REQUEST
-    NotFound "NOT_FOUND" NOT_FOUND
-    MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
+        = "the intent is being executed or has ended, and cannot be cancelled"
+    NotFound "NOT_FOUND" NOT_FOUND = "there is nothing at this path"
+    MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED = "this path does not take this method"
     InternalError "INTERNAL_ERROR" INTERNAL_SERVER_ERROR
     ServiceUnavailable "SERVICE_UNAVAILABLE" SERVICE_UNAVAILABLE
 }
 
-/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApiError {
-    MissingApiKey,
-    InvalidApiKey,
-    ApiKeyDisabled,
+    /// Of a code with a message of its own.
+    Plain(Code),
     InsufficientScope(&'static str),
     RateLimitExceeded {
         retry_after_secs: u64,
@@ -106,43 +111,20 @@ pub(crate) enum ApiError {
     CoolingDown(CoolDown),
     /// Names the cause.
     InvalidSignature(&'static str),
-    IdempotencyKeyRequired,
     IdempotencyKeyInvalid(&'static str),
-    IdempotencyKeyConflict,
-    IdempotencyKeyProcessing,
-    PayloadTooLarge,
-    UnsupportedMediaType,
     /// The whole message: the path of the field first.
     InvalidParameter(String),
     InvalidPermit(PermitDefect),
-    /// The field whose value is taken.
     AlreadyExists(&'static str),
     /// The webhook endpoint has a replay of another range.
     ReplayInProgress,
-    /// Of the webhook routes: an Idempotency-Key with another body.
-    IdempotencyConflict,
     InvalidUrl(UrlFault),
     /// The missing object.
     Missing(&'static str),
-    InsufficientLiquidity,
-    InvalidRefType,
-    ExecutionNotFound,
-    ReceiptNotFound,
-    ReceiptNotIssued,
-    ReceiptCorrupt,
-    InvalidCursor,
     /// The field that holds the type.
     InvalidType(&'static str),
-    IntentNotFound,
-    InvalidPair,
-    InvalidStrategy,
-    AmountOutOfRange,
     /// The constraint and the value that would meet it.
     ConstraintsNotMet(&'static str),
-    IntentExpired,
-    IntentAlreadyExecuting,
-    NotFound,
-    MethodNotAllowed,
     /// For the log.
     Internal(String),
     /// For the log.
@@ -152,6 +134,9 @@ pub(crate) enum ApiError {
     /// The route's time limit passed.
     TimedOut,
 }
+
+/// How a handler answers.
+pub(crate) type Reply = Result<Response, ApiError>;
 
 /// Why a request was refused, for its line in the log.
 #[derive(Debug, Clone)]
@@ -180,43 +165,21 @@ struct Body<'a> {
 impl ApiError {
     pub(crate) const fn code(&self) -> Code {
         match self {
-            Self::MissingApiKey => Code::MissingApiKey,
-            Self::InvalidApiKey => Code::InvalidApiKey,
-            Self::ApiKeyDisabled => Code::ApiKeyDisabled,
+            Self::Plain(code) => *code,
             Self::InsufficientScope(_) => Code::InsufficientScope,
             Self::RateLimitExceeded { .. }
             | Self::TooManyUnknownKeys { .. }
             | Self::TooManyWaiting
             | Self::CoolingDown(_) => Code::RateLimitExceeded,
             Self::InvalidSignature(_) => Code::InvalidSignature,
-            Self::IdempotencyKeyRequired => Code::IdempotencyKeyRequired,
             Self::IdempotencyKeyInvalid(_) => Code::IdempotencyKeyInvalid,
-            Self::IdempotencyKeyConflict => Code::IdempotencyKeyConflict,
-            Self::IdempotencyKeyProcessing => Code::IdempotencyKeyProcessing,
-            Self::PayloadTooLarge => Code::PayloadTooLarge,
-            Self::UnsupportedMediaType => Code::UnsupportedMediaType,
             Self::InvalidParameter(_) => Code::InvalidParameter,
             Self::InvalidPermit(_) => Code::InvalidPermit,
             Self::AlreadyExists(_) | Self::ReplayInProgress => Code::AlreadyExists,
-            Self::IdempotencyConflict => Code::IdempotencyConflict,
             Self::InvalidUrl(_) => Code::InvalidUrl,
-            Self::InsufficientLiquidity => Code::InsufficientLiquidity,
-            Self::InvalidRefType => Code::InvalidRefType,
-            Self::ExecutionNotFound => Code::ExecutionNotFound,
-            Self::ReceiptNotFound => Code::ReceiptNotFound,
-            Self::ReceiptNotIssued => Code::ReceiptNotIssued,
-            Self::ReceiptCorrupt => Code::ReceiptCorrupt,
-            Self::InvalidCursor => Code::InvalidCursor,
             Self::InvalidType(_) => Code::InvalidType,
-            Self::IntentNotFound => Code::IntentNotFound,
-            Self::InvalidPair => Code::InvalidPair,
-            Self::InvalidStrategy => Code::InvalidStrategy,
-            Self::AmountOutOfRange => Code::AmountOutOfRange,
             Self::ConstraintsNotMet(_) => Code::ConstraintsNotMet,
-            Self::IntentExpired => Code::IntentExpired,
-            Self::IntentAlreadyExecuting => Code::IntentAlreadyExecuting,
-            Self::NotFound | Self::Missing(_) => Code::NotFound,
-            Self::MethodNotAllowed => Code::MethodNotAllowed,
+            Self::Missing(_) => Code::NotFound,
             Self::Internal(_) => Code::InternalError,
             Self::Unavailable(_) | Self::Busy | Self::TimedOut => Code::ServiceUnavailable,
         }
@@ -228,6 +191,7 @@ impl ApiError {
 
     fn message(&self) -> String {
         let fixed = match self {
+            Self::Plain(code) => code.message(),
             Self::InsufficientScope(scope) => return format!("the API key lacks the scope {scope}"),
             Self::InvalidParameter(message) => return message.clone(),
             Self::InvalidUrl(fault) => return format!("url: {fault}"),
@@ -241,10 +205,6 @@ impl ApiError {
             Self::ReplayInProgress => {
                 "a replay of another range to this endpoint is in progress; wait until its events are queued"
             }
-            Self::IdempotencyConflict => "the Idempotency-Key was used for a different request",
-            Self::MissingApiKey => "the header X-API-Key is missing",
-            Self::InvalidApiKey => "the API key is not valid",
-            Self::ApiKeyDisabled => "the API key is disabled",
             Self::TooManyUnknownKeys { .. } => {
                 "too many API keys from this address are not valid; wait as long as Retry-After says"
             }
@@ -252,30 +212,6 @@ impl ApiError {
             Self::TooManyWaiting => {
                 "too many orders of the older surface wait; cancel some, or wait until they have ended"
             }
-            Self::IdempotencyKeyRequired => "the header X-Idempotency-Key is missing",
-            Self::IdempotencyKeyConflict => "the idempotency key was used for a different request",
-            Self::IdempotencyKeyProcessing => {
-                "the request with this idempotency key is still being worked on"
-            }
-            Self::UnsupportedMediaType => "Content-Type must be application/json",
-            Self::PayloadTooLarge => "the body is larger than 65536 bytes",
-            Self::InsufficientLiquidity => "no provider can lock this exchange right now",
-            Self::InvalidRefType => "refType: must be clientReference or executionId",
-            Self::ExecutionNotFound => "no execution has this reference",
-            Self::ReceiptNotFound => "no execution has this reference",
-            Self::ReceiptNotIssued => "the execution has not completed, so there is no receipt",
-            Self::ReceiptCorrupt => "the stored receipt cannot be read",
-            Self::InvalidCursor => "the cursor is not one of this list; ask again without it",
-            Self::IntentNotFound => "no intent has this id",
-            Self::InvalidPair => "the pair is not dealt in; GET /v1/pairs lists those that are",
-            Self::InvalidStrategy => "strategy: must be instant, optimized or scheduled",
-            Self::AmountOutOfRange => "amount: must be above zero and below 2^128 minor units",
-            Self::IntentExpired => "the intent has expired",
-            Self::IntentAlreadyExecuting => {
-                "the intent is being executed or has ended, and cannot be cancelled"
-            }
-            Self::NotFound => "there is nothing at this path",
-            Self::MethodNotAllowed => "this path does not take this method",
             Self::Internal(_) => "something went wrong on our side",
             Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
                 "the service cannot answer right now; try again with the same idempotency key"
@@ -289,9 +225,10 @@ impl ApiError {
             Self::RateLimitExceeded { retry_after_secs } | Self::TooManyUnknownKeys { retry_after_secs } => {
                 Some(*retry_after_secs)
             }
-            Self::IdempotencyKeyProcessing | Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
-                Some(RETRY_SOON_SECS)
-            }
+            Self::Plain(Code::IdempotencyKeyProcessing)
+            | Self::Unavailable(_)
+            | Self::Busy
+            | Self::TimedOut => Some(RETRY_SOON_SECS),
             Self::TooManyWaiting => Some(RETRY_WAITING_SECS),
             Self::CoolingDown(cool_down) => Some(cool_down.retry_after_secs),
             _ => None,
@@ -311,7 +248,7 @@ impl ApiError {
                 failed("internal");
                 error!(code, reason, "request failed");
             }
-            Self::ReceiptCorrupt => {
+            Self::Plain(Code::ReceiptCorrupt) => {
                 failed("internal");
                 error!(code, "request failed: the stored receipt cannot be read");
             }
@@ -343,6 +280,12 @@ impl ApiError {
         let envelope =
             Envelope { success: false, error: Body { code: self.code().as_str(), message: &message } };
         StoredResponse { status: self.status().as_u16(), body: text(&envelope) }
+    }
+}
+
+impl From<Code> for ApiError {
+    fn from(code: Code) -> Self {
+        Self::Plain(code)
     }
 }
 
@@ -389,7 +332,6 @@ pub(crate) fn text<T: Serialize>(value: &T) -> String {
     })
 }
 
-/// An answer with a JSON body.
 pub(crate) fn json(status: StatusCode, body: impl Into<axum::body::Body>) -> Response {
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let fresh = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -17,12 +17,10 @@ use crate::http::error::ApiError;
 /// The end of the year 9999, Unix milliseconds: beyond it a date has no ISO 8601 form.
 const MILLIS_MAX: i64 = 253_402_300_799_999;
 
-/// A field's fault.
 pub(crate) fn fault(path: &str, problem: impl std::fmt::Display) -> ApiError {
     ApiError::InvalidParameter(format!("{path}: {problem}"))
 }
 
-/// A member that is given twice.
 pub(crate) fn repeated(path: &str) -> ApiError {
     fault(path, "is given twice")
 }

@@ -78,7 +78,6 @@ struct Counts {
     partners: HashMap<Tenant, PartnerLoad>,
 }
 
-/// A partner's requests.
 #[derive(Default)]
 struct PartnerLoad {
     working: usize,

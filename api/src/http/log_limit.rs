@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 /// One line per this time; the others are counted.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Allows one line per interval.
 pub(crate) struct LogLimit(Mutex<Lines>);
 
 struct Lines {

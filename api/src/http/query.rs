@@ -1,24 +1,27 @@
 //! Query strings: named values, each at most once; unknown names are ignored.
 
-use axum::extract::Query;
-use axum::http::Uri;
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
 
 use crate::http::error::ApiError;
 use crate::http::fields::fault;
 
-/// The longest page.
 const LIMIT_MAX: i64 = 100;
 
 pub(crate) struct Params(Vec<(String, String)>);
 
-impl Params {
-    pub(crate) fn of(uri: &Uri) -> Result<Self, ApiError> {
-        let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
+impl<S: Send + Sync> FromRequestParts<S> for Params {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
         pairs
             .map(|Query(pairs)| Self(pairs))
             .map_err(|_| ApiError::InvalidParameter("query: is not a query string".into()))
     }
+}
 
+impl Params {
     pub(crate) fn get(&self, name: &str) -> Result<Option<&str>, ApiError> {
         let mut values = self.0.iter().filter(|pair| pair.0 == name).map(|pair| pair.1.as_str());
         let value = values.next();

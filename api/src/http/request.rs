@@ -1,6 +1,5 @@
 //! The outer layer of every request: its id, its span, its time limit, and the envelope for errors outside of handlers.
 
-use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use dvp_core::chain::wallets::LOOK_UP_WITHIN;
+use dvp_core::listeners::source::{Peer, Source, client};
 use dvp_core::trace;
 use futures_util::FutureExt;
 use tracing::{Instrument, field, info, info_span};
@@ -18,7 +18,6 @@ use uuid::Uuid;
 use crate::http::error::{ApiError, RefusedRequest};
 use crate::http::figures::InProgress;
 use crate::http::load::Load;
-use crate::http::source::Source;
 
 /// The time limit of a route. The request may still be committed: its idempotency key shows.
 pub(crate) const ROUTE_LIMIT: Duration = Duration::from_secs(10);
@@ -31,17 +30,13 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const REQUEST_ID_MAX: usize = 128;
 
-/// The peer of a request's connection.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) IpAddr);
-
 /// The outermost layer. Each request has one line in the log: partner, key, route, status, and the reason of a refusal.
 pub(crate) async fn wrap(State(load): State<Arc<Load>>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let source = request
         .extensions()
         .get::<Peer>()
-        .map(|Peer(peer)| Source::of_request(*peer, &load.limits.proxies, request.headers()));
+        .map(|Peer(peer)| Source::from(client(*peer, &load.limits.proxies, request.headers())));
     let caller = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok());
     let context = trace::of_request(caller);
     let span = info_span!(

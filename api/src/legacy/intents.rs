@@ -4,9 +4,8 @@
 //! from the partner's prefunded balance to the partner's standing instruction; any other order is refused with
 //! `CONSTRAINTS_NOT_MET`.
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
-use axum::http::{StatusCode, Uri};
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use chrono::{DateTime, NaiveDate, Utc};
 use dvp_core::legacy::{LegacyConstraints, LegacyPair, LegacyRequest, Strategy, beginning};
@@ -23,8 +22,9 @@ use serde_json::{Value, json as value};
 use super::{listed_pair, wrapped};
 use crate::access::auth::Caller;
 use crate::access::idempotency::{IdempotentRequest, answer};
-use crate::http::error::{ApiError, json, text};
-use crate::http::fields::{Object, fault, is_id};
+use crate::http::error::{ApiError, Code, Reply, json, text};
+use crate::http::fields::{Object, fault};
+use crate::http::path::PathId;
 use crate::http::query::Params;
 use crate::state::Api;
 use crate::wire::{LEGACY_CONSTRAINTS, LEGACY_ORDER, LEGACY_PAIR, LEGACY_STATUSES};
@@ -88,7 +88,7 @@ pub(crate) fn is_order(body: &Value) -> bool {
     has("pair") || has("strategy")
 }
 
-pub(crate) async fn create(api: &Api, write: &IdempotentRequest) -> Result<Response, ApiError> {
+pub(crate) async fn create(api: &Api, write: &IdempotentRequest) -> Reply {
     let body = Object::root(&write.body, LEGACY_ORDER)?;
     let (request, client_ref) = parse(api, &body)?;
     let (input, _) = listed_pair(api, &request.pair.source, &request.pair.target)?;
@@ -134,7 +134,7 @@ pub(crate) async fn create(api: &Api, write: &IdempotentRequest) -> Result<Respo
     answer(api.engine.keep_legacy_intent(new, write.part_with(stored)).await?)
 }
 
-async fn refuse(api: &Api, write: &IdempotentRequest, refused: ApiError) -> Result<Response, ApiError> {
+async fn refuse(api: &Api, write: &IdempotentRequest, refused: ApiError) -> Reply {
     answer(api.engine.keep_refusal(write.part_with(refused.stored())).await?)
 }
 
@@ -157,15 +157,14 @@ fn parse(api: &Api, body: &Object<'_>) -> Result<(LegacyRequest, Option<String>)
     let side = body.choice("side", &[("sell", Side::Sell)])?;
     let amount = body.text("amount")?.to_owned();
     let named = body.text("strategy")?;
-    let strategy =
-        STRATEGIES.into_iter().find(|one| one.as_str() == named).ok_or(ApiError::InvalidStrategy)?;
+    let strategy = STRATEGIES.into_iter().find(|one| one.as_str() == named).ok_or(Code::InvalidStrategy)?;
     let constraints = constraints(body)?;
     let client_ref = body.opt_id("clientRef")?.map(str::to_owned);
     let (input, _) = listed_pair(api, &source, &target)?;
     let amount_minor = parse_amount(&amount, input)?;
     let listed = api.engine.context().registry.pair(&source, &target);
     if listed.is_some_and(|pair| !pair.sizes().take(amount_minor)) {
-        return Err(ApiError::AmountOutOfRange);
+        return Err(ApiError::Plain(Code::AmountOutOfRange));
     }
     let pair = LegacyPair { source, target };
     Ok((LegacyRequest { pair, side, amount, amount_minor, strategy, constraints }, client_ref))
@@ -195,29 +194,21 @@ fn constraints(body: &Object<'_>) -> Result<LegacyConstraints, ApiError> {
 
 fn parse_amount(amount: &str, input: &Asset) -> Result<Minor, ApiError> {
     match Minor::parse_decimal(amount, input.exponent) {
-        Ok(amount) if amount.is_zero() => Err(ApiError::AmountOutOfRange),
+        Ok(amount) if amount.is_zero() => Err(ApiError::Plain(Code::AmountOutOfRange)),
         Ok(amount) => Ok(amount),
-        Err(AmountError::TooLarge) => Err(ApiError::AmountOutOfRange),
+        Err(AmountError::TooLarge) => Err(ApiError::Plain(Code::AmountOutOfRange)),
         Err(error) => Err(fault("amount", error)),
     }
 }
 
-pub(crate) async fn show(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    intent_id: Result<Path<String>, PathRejection>,
-) -> Result<Response, ApiError> {
+pub(crate) async fn show(State(api): State<Api>, caller: Caller, intent_id: PathId) -> Reply {
     let row = find(&api, &caller, intent_id).await?;
     Ok(json(StatusCode::OK, wrapped(View::from(row))))
 }
 
-async fn find(
-    api: &Api,
-    caller: &Caller,
-    intent_id: Result<Path<String>, PathRejection>,
-) -> Result<LegacyIntentRow, ApiError> {
-    let id = intent_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(ApiError::IntentNotFound)?;
-    api.engine.legacy_intent(&caller.tenant, &id).await?.ok_or(ApiError::IntentNotFound)
+async fn find(api: &Api, caller: &Caller, intent_id: PathId) -> Result<LegacyIntentRow, ApiError> {
+    let id = intent_id.or(Code::IntentNotFound)?;
+    api.engine.legacy_intent(&caller.tenant, &id).await?.ok_or(ApiError::Plain(Code::IntentNotFound))
 }
 
 /// Until it is executed. A repeated cancellation gets the same answer. `None`: there is no such order.
@@ -226,11 +217,11 @@ pub(crate) async fn cancel(api: &Api, caller: &Caller, id: &str) -> Result<Optio
         return Ok(None);
     }
     api.engine.cancel_legacy_intent(&caller.tenant, id).await?;
-    let row = api.engine.legacy_intent(&caller.tenant, id).await?.ok_or(ApiError::IntentNotFound)?;
+    let row = api.engine.legacy_intent(&caller.tenant, id).await?.ok_or(Code::IntentNotFound)?;
     match row.status.as_str() {
         "cancelled" => Ok(Some(json(StatusCode::OK, wrapped(View::from(row))))),
-        "expired" => Err(ApiError::IntentExpired),
-        _ => Err(ApiError::IntentAlreadyExecuting),
+        "expired" => Err(ApiError::Plain(Code::IntentExpired)),
+        _ => Err(ApiError::Plain(Code::IntentAlreadyExecuting)),
     }
 }
 
@@ -243,12 +234,7 @@ struct Page {
     total: i64,
 }
 
-pub(crate) async fn list(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let params = Params::of(&uri)?;
+pub(crate) async fn list(State(api): State<Api>, caller: Caller, params: Params) -> Reply {
     let strategies = STRATEGIES.map(Strategy::as_str);
     let one_of = |name: &str, known: &[&str]| -> Result<Option<String>, ApiError> {
         let Some(requested) = params.get(name)? else { return Ok(None) };

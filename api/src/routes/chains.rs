@@ -2,12 +2,11 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use dvp_store::StoreError;
 use dvp_store::chain::list_signers;
 use serde::Serialize;
 
-use crate::http::error::{ApiError, json, text};
+use crate::http::error::{Reply, json, text};
 use crate::state::Api;
 
 #[derive(Serialize)]
@@ -34,7 +33,7 @@ struct Contracts {
     coin_gate: Option<String>,
 }
 
-pub(crate) async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
+pub(crate) async fn list(State(api): State<Api>) -> Reply {
     let mut conn = api.engine.reads().acquire().await.map_err(StoreError::from)?;
     let mut chains = Vec::new();
     for chain in api.engine.context().chains.iter() {

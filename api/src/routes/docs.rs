@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use crate::http::error::json;
 use crate::openapi::{self, page};
 
-/// The document as a page.
 #[derive(Clone)]
 pub(crate) struct Rendered(Arc<str>);
 

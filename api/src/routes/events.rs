@@ -6,10 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::Response;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
 use dvp_core::engine::webhooks::envelope;
 use dvp_domain::envelope::{Envelope, TEST_PING};
 use dvp_domain::event::{API_VERSION, EventType};
@@ -21,17 +19,17 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::access::auth::Caller;
-use crate::http::error::{ApiError, json, text};
+use crate::http::error::{ApiError, Code, Reply, json, text};
 use crate::http::fields::{fault, is_id};
 use crate::http::load::{RequestPermit, Turn};
+use crate::http::path::PathId;
 use crate::http::query::Params;
 use crate::http::request::ROUTE_LIMIT;
 use crate::routes::cursor::Feed;
 use crate::routes::webhooks::NO_EVENT;
 use crate::state::Api;
 
-const LIMIT_DEFAULT: i64 = 20;
-const LIMIT_MAX: i64 = 100;
+const LIMIT: i64 = 20;
 /// Less than the time limit of a route.
 const WAIT_SECS_MAX: u64 = 8;
 const _: () =
@@ -47,14 +45,15 @@ struct Page<'a> {
 
 pub(crate) async fn list(
     State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
+    caller: Caller,
     Extension(place): Extension<RequestPermit>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let params = Params::of(&uri)?;
-    let limit = limit(&params)?;
+    params: Params,
+) -> Reply {
+    let limit = params.limit(LIMIT)?;
     let wait = wait(&params)?;
-    let kind = params.get("type")?.map(requested_type).transpose()?;
+    let is_ping = params.get("type")? == Some(TEST_PING);
+    let kind = params.get("type")?.filter(|_| !is_ping);
+    let kind = kind.map(|kind| EventType::parse(kind).ok_or(ApiError::InvalidType("type"))).transpose()?;
     let intent_id = params.get("intentId")?.map(str::to_owned);
     if intent_id.as_deref().is_some_and(|id| !is_id(id)) {
         return Err(fault("intentId", "must be one line of 1 to 128 characters"));
@@ -65,21 +64,20 @@ pub(crate) async fn list(
         Some(until) => Some(place.look_until(until).await.ok_or(ApiError::Busy)?),
         None => None,
     };
-    let Reader { epoch, api_version } = reader(&api, &caller).await?;
+    let Reader { epoch, api_version } =
+        feed::load_reader(&mut *api.engine.reads().acquire().await?, &caller.key_id).await?;
     let vault = &api.engine.context().vault;
     let feed = Feed { vault, tenant: &caller.tenant, epoch };
     let after = match params.get("since")? {
-        Some(cursor) => feed.position(cursor).ok_or(ApiError::InvalidCursor)?,
+        Some(cursor) => feed.position(cursor).ok_or(Code::InvalidCursor)?,
         None => 0,
     };
-    let mut found = match kind {
-        Some(RequestedType::Ping) => Vec::new(),
-        Some(RequestedType::Of(_)) | None => {
-            let kind = kind.and_then(RequestedType::lifecycle);
-            // One more than requested shows whether more follow.
-            let filter = EventFilter { after, kind, intent_id, limit: limit.saturating_add(1) };
-            find(&api, &caller, &place, turn, &filter, until).await?
-        }
+    // One more than requested shows whether more follow.
+    let filter = EventFilter { after, kind, intent_id, limit: limit.saturating_add(1) };
+    // Pings belong to no intent and are never in the feed.
+    let mut found = match is_ping {
+        true => Vec::new(),
+        false => find(&api, &caller, &place, turn, &filter, until).await?,
     };
     let limit = usize::try_from(limit).unwrap_or_default();
     let has_more = found.len() > limit;
@@ -88,11 +86,6 @@ pub(crate) async fn list(
     let version = api_version.as_deref().unwrap_or(API_VERSION);
     let data = found.iter().map(|stored| envelope(stored, version)).collect();
     Ok(json(StatusCode::OK, text(&Page { data, has_more, next_cursor })))
-}
-
-async fn reader(api: &Api, caller: &Caller) -> Result<Reader, ApiError> {
-    let mut conn = api.engine.reads().acquire().await?;
-    Ok(feed::load_reader(&mut conn, &caller.key_id).await?)
 }
 
 /// A page, or the events that come before `until`. A waiting request releases its permit.
@@ -136,12 +129,8 @@ async fn read(api: &Api, tenant: &Tenant, filter: &EventFilter) -> Result<Vec<Ar
     Ok(api.engine.events(tenant, filter).await?.into_iter().map(Arc::new).collect())
 }
 
-pub(crate) async fn show(
-    State(api): State<Api>,
-    event_id: Result<Path<String>, PathRejection>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ApiError> {
-    let event_id = event_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(NO_EVENT)?;
+pub(crate) async fn show(State(api): State<Api>, event_id: PathId, caller: Caller) -> Reply {
+    let event_id = event_id.or(NO_EVENT)?;
     let mut conn = api.engine.reads().acquire().await?;
     let found = events::find_for_tenant(&mut conn, &caller.tenant, &event_id).await?;
     let stored = found.ok_or(NO_EVENT)?;
@@ -150,47 +139,11 @@ pub(crate) async fn show(
     Ok(json(StatusCode::OK, text(&envelope(&stored, version))))
 }
 
-/// Types of the contract: pings belong to no intent and are never in the feed.
-#[derive(Clone, Copy)]
-enum RequestedType {
-    Of(EventType),
-    Ping,
-}
-
-impl RequestedType {
-    const fn lifecycle(self) -> Option<EventType> {
-        match self {
-            Self::Of(kind) => Some(kind),
-            Self::Ping => None,
-        }
-    }
-}
-
-fn requested_type(text: &str) -> Result<RequestedType, ApiError> {
-    if text == TEST_PING {
-        return Ok(RequestedType::Ping);
-    }
-    EventType::parse(text).map(RequestedType::Of).ok_or(ApiError::InvalidType("type"))
-}
-
-/// The maximum number of items on a page.
-pub(crate) fn limit(params: &Params) -> Result<i64, ApiError> {
-    let Some(text) = params.get("limit")? else { return Ok(LIMIT_DEFAULT) };
-    let limit = whole_number(text).and_then(|limit| i64::try_from(limit).ok());
-    limit
-        .filter(|limit| (1..=LIMIT_MAX).contains(limit))
-        .ok_or_else(|| fault("limit", "must be a whole number from 1 to 100"))
-}
-
 fn wait(params: &Params) -> Result<Duration, ApiError> {
     let Some(text) = params.get("wait")? else { return Ok(Duration::ZERO) };
-    whole_number(text)
-        .filter(|seconds| *seconds <= WAIT_SECS_MAX)
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds: Option<u64> = text.parse().ok().filter(|seconds| digits && *seconds <= WAIT_SECS_MAX);
+    seconds
         .map(Duration::from_secs)
         .ok_or_else(|| fault("wait", "must be a whole number of seconds from 0 to 8"))
-}
-
-fn whole_number(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits)
 }

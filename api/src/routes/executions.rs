@@ -4,50 +4,43 @@
 
 use std::collections::HashSet;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::Response;
+use axum::extract::State;
+use axum::http::StatusCode;
 use dvp_core::engine::ReceiptLookup;
 use dvp_domain::status::ExecutionView;
 use dvp_store::orders::executions::RefType;
 use serde::Serialize;
 
 use crate::access::auth::Caller;
-use crate::http::error::{ApiError, json, text};
+use crate::http::error::{ApiError, Code, Reply, json, text};
 use crate::http::fields::{fault, is_id};
+use crate::http::path::PathId;
 use crate::http::query::Params;
 use crate::state::Api;
 
-pub(crate) async fn show(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    reference: Result<Path<String>, PathRejection>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let named = ref_type(&uri)?;
-    let reference = possible(reference).ok_or(ApiError::ExecutionNotFound)?;
+pub(crate) async fn show(State(api): State<Api>, caller: Caller, reference: PathId, params: Params) -> Reply {
+    let named = ref_type(&params)?;
+    let reference = reference.or(Code::ExecutionNotFound)?;
     let found = api.engine.execution_text(&caller.tenant, named, &reference).await?;
-    found.map(|body| json(StatusCode::OK, body)).ok_or(ApiError::ExecutionNotFound)
+    found.map(|body| json(StatusCode::OK, body)).ok_or(ApiError::Plain(Code::ExecutionNotFound))
 }
 
 pub(crate) async fn receipt(
     State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    reference: Result<Path<String>, PathRejection>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let named = ref_type(&uri)?;
-    let reference = possible(reference).ok_or(ApiError::ReceiptNotFound)?;
+    caller: Caller,
+    reference: PathId,
+    params: Params,
+) -> Reply {
+    let named = ref_type(&params)?;
+    let reference = reference.or(Code::ReceiptNotFound)?;
     match api.engine.receipt(&caller.tenant, named, &reference).await? {
         ReceiptLookup::Found(body) => Ok(json(StatusCode::OK, text(&body))),
-        ReceiptLookup::NotFound => Err(ApiError::ReceiptNotFound),
-        ReceiptLookup::NotIssued => Err(ApiError::ReceiptNotIssued),
-        ReceiptLookup::Unreadable => Err(ApiError::ReceiptCorrupt),
+        ReceiptLookup::NotFound => Err(ApiError::Plain(Code::ReceiptNotFound)),
+        ReceiptLookup::NotIssued => Err(ApiError::Plain(Code::ReceiptNotIssued)),
+        ReceiptLookup::Unreadable => Err(ApiError::Plain(Code::ReceiptCorrupt)),
     }
 }
 
-/// The maximum number of references in one look-up.
 const REFERENCES_MAX: usize = 100;
 
 #[derive(Serialize)]
@@ -58,13 +51,8 @@ struct ExecutionLookup {
 }
 
 /// Answers in the order of the request; a repeated reference is answered once.
-pub(crate) async fn list(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let named = ref_type(&uri)?;
-    let params = Params::of(&uri)?;
+pub(crate) async fn list(State(api): State<Api>, caller: Caller, params: Params) -> Reply {
+    let named = ref_type(&params)?;
     let mut seen = HashSet::new();
     let requested: Vec<&str> =
         params.all("reference").into_iter().filter(|name| seen.insert(*name)).collect();
@@ -83,14 +71,10 @@ pub(crate) async fn list(
     Ok(json(StatusCode::OK, text(&answer)))
 }
 
-fn ref_type(uri: &Uri) -> Result<RefType, ApiError> {
-    match Params::of(uri)?.get("refType")? {
+fn ref_type(params: &Params) -> Result<RefType, ApiError> {
+    match params.get("refType")? {
         None | Some("clientReference") => Ok(RefType::ClientReference),
         Some("executionId") => Ok(RefType::ExecutionId),
-        Some(_) => Err(ApiError::InvalidRefType),
+        Some(_) => Err(ApiError::Plain(Code::InvalidRefType)),
     }
-}
-
-fn possible(reference: Result<Path<String>, PathRejection>) -> Option<String> {
-    reference.ok().map(|Path(reference)| reference).filter(|reference| is_id(reference))
 }

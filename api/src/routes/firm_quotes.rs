@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use dvp_core::writer::{Outcome, Refusal, RenderResponse};
 use dvp_domain::asset::{Asset, AssetDescriptor};
 use dvp_domain::fees::FeeItem;
@@ -16,8 +15,8 @@ use dvp_store::orders::quotes::NewFirmQuote;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::access::idempotency::{IdempotentRequest, answer};
-use crate::http::error::{ApiError, text};
+use crate::access::idempotency::{IdempotentRequest, Lookup, answer};
+use crate::http::error::{ApiError, Code, Reply, text};
 use crate::http::fields::Object;
 use crate::routes::intents::parse::asset;
 use crate::state::Api;
@@ -60,7 +59,11 @@ impl<'a> Money<'a> {
     }
 }
 
-pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> Result<Response, ApiError> {
+pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> Reply {
+    write.perform(&api, Lookup::First, async |write| quote(&api, write).await).await
+}
+
+async fn quote(api: &Api, write: &IdempotentRequest) -> Reply {
     let requested = parse(&write.body)?;
     let registry = &api.engine.context().registry;
     let assets = registry.resolve(&requested.input).zip(registry.resolve(&requested.output));
@@ -81,7 +84,7 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
             let quote = NewFirmQuote { tenant, request_id, terms };
             // Others may have taken or held the output since it was priced.
             let render: RenderResponse = Arc::new(move |outcome| match outcome {
-                Outcome::Refused(Refusal::NotHeld) => ApiError::InsufficientLiquidity.stored(),
+                Outcome::Refused(Refusal::NotHeld) => ApiError::Plain(Code::InsufficientLiquidity).stored(),
                 Outcome::Refused(Refusal::CoolingDown(cool_down)) => {
                     ApiError::CoolingDown(*cool_down).stored()
                 }
@@ -90,7 +93,7 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
             api.engine.keep_firm_quote(quote, write.part(render)).await?
         }
         None => {
-            let refusal = ApiError::InsufficientLiquidity.stored();
+            let refusal = ApiError::Plain(Code::InsufficientLiquidity).stored();
             api.engine.keep_refusal(write.part_with(refusal)).await?
         }
     };

@@ -2,10 +2,8 @@
 //!
 //! A key that may submit may query its own intents, without the scope for executions.
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use dvp_core::engine::CancelOutcome;
 use dvp_domain::event::Stage;
 use dvp_domain::plan::plan_id;
@@ -14,8 +12,8 @@ use dvp_domain::status::ExecutionStatus;
 use serde::Serialize;
 
 use crate::access::auth::Caller;
-use crate::http::error::{ApiError, json, text};
-use crate::http::fields::is_id;
+use crate::http::error::{ApiError, Code, Reply, json, text};
+use crate::http::path::PathId;
 use crate::state::Api;
 
 #[derive(Serialize)]
@@ -30,37 +28,32 @@ struct View {
     updated_at: String,
 }
 
-pub(crate) async fn show(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    intent_id: Result<Path<String>, PathRejection>,
-) -> Result<Response, ApiError> {
-    let requested =
-        intent_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(ApiError::IntentNotFound)?;
+pub(crate) async fn show(State(api): State<Api>, caller: Caller, intent_id: PathId) -> Reply {
+    let requested = intent_id.or(Code::IntentNotFound)?;
     status(&api, &caller, &requested).await
 }
 
 /// Cancels an accepted intent whose lock was not requested yet. A repeated cancellation gets the same answer.
-pub(super) async fn cancel(api: &Api, caller: &Caller, intent_id: &str) -> Result<Response, ApiError> {
+pub(super) async fn cancel(api: &Api, caller: &Caller, intent_id: &str) -> Reply {
     let find = || api.engine.intent_status(&caller.tenant, intent_id);
-    let found = find().await?.ok_or(ApiError::IntentNotFound)?;
+    let found = find().await?.ok_or(Code::IntentNotFound)?;
     match api.engine.cancel(&caller.tenant, &found.view.reference, None).await? {
         CancelOutcome::Cancelled => {}
-        CancelOutcome::Unknown => return Err(ApiError::IntentNotFound),
+        CancelOutcome::Unknown => return Err(ApiError::Plain(Code::IntentNotFound)),
         CancelOutcome::TooLate => {
-            let found = find().await?.ok_or(ApiError::IntentNotFound)?;
+            let found = find().await?.ok_or(Code::IntentNotFound)?;
             match found.view.failure.as_ref().map(|failure| failure.code.as_str()) {
                 Some("cancelled") => {}
-                Some("expired") => return Err(ApiError::IntentExpired),
-                Some(_) | None => return Err(ApiError::IntentAlreadyExecuting),
+                Some("expired") => return Err(ApiError::Plain(Code::IntentExpired)),
+                Some(_) | None => return Err(ApiError::Plain(Code::IntentAlreadyExecuting)),
             }
         }
     }
     status(api, caller, intent_id).await
 }
 
-async fn status(api: &Api, caller: &Caller, intent_id: &str) -> Result<Response, ApiError> {
-    let found = api.engine.intent_status(&caller.tenant, intent_id).await?.ok_or(ApiError::IntentNotFound)?;
+async fn status(api: &Api, caller: &Caller, intent_id: &str) -> Reply {
+    let found = api.engine.intent_status(&caller.tenant, intent_id).await?.ok_or(Code::IntentNotFound)?;
     let view = View {
         plan_id: plan_id(&found.intent_id),
         intent_id: found.intent_id,

@@ -6,22 +6,20 @@ pub(crate) mod parse;
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
-use axum::response::Response;
+use axum::extract::State;
 use dvp_core::engine::SubmitCommand;
 use tracing::Span;
 
 use super::intent_status;
 use crate::access::auth::Caller;
-use crate::access::idempotency::{self, IdempotentRequest, Lookup, Stopped, Unchecked};
-use crate::http::error::ApiError;
-use crate::http::fields::is_id;
+use crate::access::idempotency::{self, IdempotentRequest, Lookup};
+use crate::http::error::{Code, Reply};
+use crate::http::path::PathId;
 use crate::legacy;
 use crate::state::Api;
 
-pub(crate) async fn create(State(api): State<Api>, write: Unchecked) -> Result<Response, Stopped> {
-    if !parse::is_intent(write.body()) && legacy::intents::is_order(write.body()) {
+pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> Reply {
+    if !parse::is_intent(&write.body) && legacy::intents::is_order(&write.body) {
         return write
             .perform(&api, Lookup::First, async |write| legacy::intents::create(&api, write).await)
             .await;
@@ -29,19 +27,15 @@ pub(crate) async fn create(State(api): State<Api>, write: Unchecked) -> Result<R
     write.perform(&api, Lookup::Late, async |write| submit(&api, write).await).await
 }
 
-pub(crate) async fn cancel(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    intent_id: Result<Path<String>, PathRejection>,
-) -> Result<Response, ApiError> {
-    let id = intent_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(ApiError::IntentNotFound)?;
+pub(crate) async fn cancel(State(api): State<Api>, caller: Caller, intent_id: PathId) -> Reply {
+    let id = intent_id.or(Code::IntentNotFound)?;
     match legacy::intents::cancel(&api, &caller, &id).await? {
         Some(cancelled) => Ok(cancelled),
         None => intent_status::cancel(&api, &caller, &id).await,
     }
 }
 
-async fn submit(api: &Api, write: &IdempotentRequest) -> Result<Response, ApiError> {
+async fn submit(api: &Api, write: &IdempotentRequest) -> Reply {
     let request = parse::intent(&write.body, api.engine.context(), api.now())?;
     Span::current().record("intent_id", &request.intent_id);
     let idempotency = Some(write.part(Arc::new(answer::render)));

@@ -4,7 +4,6 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use dvp_domain::asset::Asset;
 use dvp_domain::intent::{ActorType, SettlementType};
 use dvp_domain::money::{AmountError, Minor};
@@ -14,8 +13,8 @@ use dvp_store::orders::quotes::QuoteContext;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::access::idempotency::{IdempotentRequest, answer};
-use crate::http::error::{ApiError, text};
+use crate::access::idempotency::{IdempotentRequest, Lookup, answer};
+use crate::http::error::{ApiError, Reply, text};
 use crate::http::fields::Object;
 use crate::state::Api;
 use crate::wire::{ACTOR_TYPES, QUOTE, SETTLEMENT_TYPES, SIDES};
@@ -40,7 +39,11 @@ struct View<'a> {
     candidates: &'a [Candidate],
 }
 
-pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> Result<Response, ApiError> {
+pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> Reply {
+    write.perform(&api, Lookup::First, async |write| quote(&api, write).await).await
+}
+
+async fn quote(api: &Api, write: &IdempotentRequest) -> Reply {
     let requested = parse(&write.body)?;
     let registry = &api.engine.context().registry;
     let source = registry.find(requested.source);

@@ -8,8 +8,8 @@ mod csv;
 mod cursor;
 mod row;
 
-use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
 use dvp_domain::time::Timestamp;
@@ -19,12 +19,11 @@ use serde::Serialize;
 use self::cursor::{Mark, Report};
 use self::row::Row;
 use crate::access::auth::Caller;
-use crate::http::error::{ApiError, json, text};
+use crate::http::error::{ApiError, Code, Reply, json, text};
 use crate::http::fields::fault;
 use crate::http::query::Params;
 use crate::state::Api;
 
-/// The maximum number of days of one report.
 const DAYS_MAX: i64 = 92;
 const LIMIT: i64 = 100;
 /// A day's report is final once no event recorded before its cutoff can still be uncommitted.
@@ -88,7 +87,6 @@ impl From<CurrencyTotal> for TotalView {
     }
 }
 
-/// The parameters of a page.
 struct PageRequest {
     from: NaiveDate,
     to: NaiveDate,
@@ -98,11 +96,10 @@ struct PageRequest {
 
 pub(crate) async fn range(
     State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
+    caller: Caller,
     headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let params = Params::of(&uri)?;
+    params: Params,
+) -> Reply {
     let (from, to) = (date(&params, "from")?, date(&params, "to")?);
     if to < from {
         return Err(fault("to", "must not be before from"));
@@ -116,11 +113,10 @@ pub(crate) async fn range(
 
 pub(crate) async fn daily(
     State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
+    caller: Caller,
     headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let params = Params::of(&uri)?;
+    params: Params,
+) -> Reply {
     let date = date(&params, "date")?;
     let cutoff = midnight_after(date)?;
     let now = api.now().to_utc();
@@ -139,7 +135,7 @@ async fn page(
     params: &Params,
     headers: &HeaderMap,
     requested: PageRequest,
-) -> Result<Response, ApiError> {
+) -> Reply {
     let limit = params.limit(LIMIT)?;
     let epoch = api.engine.feed_epoch().await?;
     let vault = &api.engine.context().vault;
@@ -147,7 +143,7 @@ async fn page(
     let report =
         Report { vault, tenant: &caller.tenant, epoch, from: requested.from, to: requested.to, is_daily };
     let mark = match params.get("cursor")? {
-        Some(cursor) => Some(report.mark(cursor).ok_or(ApiError::InvalidCursor)?),
+        Some(cursor) => Some(report.mark(cursor).ok_or(Code::InvalidCursor)?),
         None => None,
     };
     let position = match &mark {

@@ -2,10 +2,8 @@
 //!
 //! The maker's own id makes a placement repeatable: the same order again is answered with the order that stands.
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, FromRequest, Path, Request, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::Response;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
 use dvp_core::operators::makers::{self, MakerError, Placing, parse_rate};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::resting_orders::{self, RestingOrderRow};
@@ -13,8 +11,9 @@ use serde::Serialize;
 
 use crate::access::auth::Caller;
 use crate::http::body::{RawBody, check_media};
-use crate::http::error::{ApiError, json, text};
+use crate::http::error::{ApiError, Code, Reply, json, text};
 use crate::http::fields::{Object, fault, read_body};
+use crate::http::path::PathId;
 use crate::http::query::Params;
 use crate::state::Api;
 use crate::wire::RESTING_ORDER;
@@ -66,7 +65,6 @@ struct RestingOrderPage {
     has_more: bool,
 }
 
-/// A parsed placement.
 pub(crate) struct Place(Placing);
 
 impl FromRequest<Api> for Place {
@@ -90,13 +88,9 @@ impl FromRequest<Api> for Place {
     }
 }
 
-pub(crate) async fn create(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    Place(placing): Place,
-) -> Result<Response, ApiError> {
+pub(crate) async fn create(State(api): State<Api>, caller: Caller, Place(placing): Place) -> Reply {
     if api.engine.context().registry.pair(&placing.input, &placing.output).is_none() {
-        return Err(ApiError::InvalidPair);
+        return Err(ApiError::Plain(Code::InvalidPair));
     }
     let mut conn = api.engine.pool().acquire().await?;
     let maker = makers::find(&mut conn, &caller.tenant.partner_id).await?;
@@ -106,12 +100,7 @@ pub(crate) async fn create(
 }
 
 /// The newest first; `before` is the last order of the page before.
-pub(crate) async fn list(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let params = Params::of(&uri)?;
+pub(crate) async fn list(State(api): State<Api>, caller: Caller, params: Params) -> Reply {
     let is_open = match params.get("status")? {
         None => false,
         Some("open") => true,
@@ -130,12 +119,8 @@ pub(crate) async fn list(
 }
 
 /// The remainder is no longer offered; a cancelled order stays cancelled.
-pub(crate) async fn cancel(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    order: Result<Path<String>, PathRejection>,
-) -> Result<Response, ApiError> {
-    let id: i64 = order.ok().and_then(|Path(id)| id.parse().ok()).ok_or(NO_ORDER)?;
+pub(crate) async fn cancel(State(api): State<Api>, caller: Caller, order: PathId) -> Reply {
+    let id: i64 = order.or(NO_ORDER)?.parse().map_err(|_| NO_ORDER)?;
     let mut conn = api.engine.pool().acquire().await?;
     let maker = makers::find(&mut conn, &caller.tenant.partner_id).await?;
     let order = makers::cancel(&mut conn, &maker, id).await?;
@@ -146,7 +131,7 @@ impl From<MakerError> for ApiError {
     fn from(error: MakerError) -> Self {
         match error {
             MakerError::NotMaker => Self::Missing("this partner is no maker"),
-            MakerError::Pair => Self::InvalidPair,
+            MakerError::Pair => Code::InvalidPair.into(),
             MakerError::Rate => fault("rate", error),
             MakerError::Amount => fault("amountMinor", error),
             MakerError::Id => fault("clientOrderId", error),

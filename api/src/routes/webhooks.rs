@@ -9,22 +9,21 @@ mod parse;
 
 use std::time::Duration;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
 use dvp_core::engine::webhooks::{Command, CommandOutcome};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::webhooks::{self, Endpoint};
 use serde::Serialize;
+use serde_json::json as value;
 use url::{Host, Url};
 
-use self::managed::{Managed, write, write_unkeyed};
+use self::managed::Managed;
 use crate::access::auth::Caller;
 use crate::delivery::url::{UrlFault, check};
-use crate::http::error::{ApiError, json, text};
-use crate::http::fields::is_id;
+use crate::http::error::{ApiError, Reply, json, text};
+use crate::http::path::PathId;
 use crate::state::Api;
 
 const NO_ENDPOINT: ApiError = ApiError::Missing("no webhook endpoint is registered for this API key");
@@ -58,42 +57,25 @@ impl<'a> From<&'a Endpoint> for EndpointView<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Registered<'a> {
-    endpoint_id: &'a str,
-    secret: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Rotated<'a> {
     next_secret: &'a str,
     grace_expires_at: String,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Queued<'a> {
-    event_id: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Replaying {
-    replay_id: String,
-}
-
 fn render(outcome: &CommandOutcome) -> StoredResponse {
     let (status, body) = match outcome {
         CommandOutcome::Registered { endpoint_id, secret } => {
-            (StatusCode::CREATED, text(&Registered { endpoint_id, secret }))
+            (StatusCode::CREATED, value!({"endpointId": endpoint_id, "secret": secret}).to_string())
         }
         CommandOutcome::Updated(endpoint) => (StatusCode::OK, text(&EndpointView::from(endpoint.as_ref()))),
         CommandOutcome::Rotated { next_secret, grace_expires_at } => {
             (StatusCode::OK, text(&Rotated { next_secret, grace_expires_at: grace_expires_at.iso8601() }))
         }
-        CommandOutcome::Queued { event_id } => (StatusCode::ACCEPTED, text(&Queued { event_id })),
+        CommandOutcome::Queued { event_id } => {
+            (StatusCode::ACCEPTED, value!({"eventId": event_id}).to_string())
+        }
         CommandOutcome::Replaying { replay_id } => {
-            (StatusCode::ACCEPTED, text(&Replaying { replay_id: format!("rpl_{replay_id}") }))
+            (StatusCode::ACCEPTED, value!({"replayId": format!("rpl_{replay_id}")}).to_string())
         }
     };
     StoredResponse { status: status.as_u16(), body }
@@ -104,63 +86,51 @@ async fn endpoint_of(api: &Api, caller: &Caller) -> Result<Endpoint, ApiError> {
     webhooks::find_by_key(&mut conn, &caller.key_id).await?.ok_or(NO_ENDPOINT)
 }
 
-pub(crate) async fn show(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ApiError> {
+pub(crate) async fn show(State(api): State<Api>, caller: Caller) -> Reply {
     let endpoint = endpoint_of(&api, &caller).await?;
     Ok(json(StatusCode::OK, text(&EndpointView::from(&endpoint))))
 }
 
-pub(crate) async fn register(State(api): State<Api>, managed: Managed) -> Result<Response, ApiError> {
-    let requested = parse::register(managed.required_body()?)?;
-    check_url(&api, &requested.url).await?;
-    let command = Command::Register { url: requested.url, subscribed_types: requested.subscribed_types };
-    write(&api, &managed, command).await
-}
-
-pub(crate) async fn update(State(api): State<Api>, managed: Managed) -> Result<Response, ApiError> {
-    let requested = parse::update(managed.required_body()?)?;
-    if let Some(url) = &requested.url {
+pub(crate) async fn register(State(api): State<Api>, managed: Managed) -> Reply {
+    let command = parse::register(managed.required_body()?)?;
+    if let Command::Register { url, .. } = &command {
         check_url(&api, url).await?;
     }
-    let parse::Update { url, subscribed_types, is_active } = requested;
-    write(&api, &managed, Command::Update { url, subscribed_types, is_active }).await
+    managed.write(&api, command).await
 }
 
-pub(crate) async fn rotate(State(api): State<Api>, managed: Managed) -> Result<Response, ApiError> {
+pub(crate) async fn update(State(api): State<Api>, managed: Managed) -> Reply {
+    let command = parse::update(managed.required_body()?)?;
+    if let Command::Update { url: Some(url), .. } = &command {
+        check_url(&api, url).await?;
+    }
+    managed.write(&api, command).await
+}
+
+pub(crate) async fn rotate(State(api): State<Api>, managed: Managed) -> Reply {
     managed.no_fields()?;
-    write(&api, &managed, Command::Rotate).await
+    managed.write(&api, Command::Rotate).await
 }
 
-pub(crate) async fn test(State(api): State<Api>, managed: Managed) -> Result<Response, ApiError> {
+pub(crate) async fn test(State(api): State<Api>, managed: Managed) -> Reply {
     let kind = parse::test(managed.body.as_ref(), managed.caller.tenant.livemode)?;
-    write(&api, &managed, Command::Test { kind }).await
+    managed.write(&api, Command::Test { kind }).await
 }
 
-pub(crate) async fn replay(State(api): State<Api>, managed: Managed) -> Result<Response, ApiError> {
-    let parse::Replay { from, to, types } = parse::replay(managed.required_body()?)?;
-    write(&api, &managed, Command::Replay { from, to, types }).await
+pub(crate) async fn replay(State(api): State<Api>, managed: Managed) -> Reply {
+    managed.write(&api, parse::replay(managed.required_body()?)?).await
 }
 
-pub(crate) async fn resend(
-    State(api): State<Api>,
-    event_id: Result<Path<String>, PathRejection>,
-    managed: Managed,
-) -> Result<Response, ApiError> {
-    let event_id = event_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(NO_EVENT)?;
+pub(crate) async fn resend(State(api): State<Api>, event_id: PathId, managed: Managed) -> Reply {
+    let event_id = event_id.or(NO_EVENT)?;
     managed.no_fields()?;
-    write(&api, &managed, Command::Resend { event_id }).await
+    managed.write(&api, Command::Resend { event_id }).await
 }
 
 /// Deactivates the caller's endpoint. Its row stays: events are still recorded, and `PATCH` activates it again.
-pub(crate) async fn remove(
-    State(api): State<Api>,
-    endpoint_id: Result<Path<String>, PathRejection>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ApiError> {
-    let endpoint_id = endpoint_id.ok().map(|Path(id)| id).ok_or(NO_ENDPOINT)?;
-    write_unkeyed(&api, &caller, Command::Remove { endpoint_id }).await
+pub(crate) async fn remove(State(api): State<Api>, endpoint_id: PathId, caller: Caller) -> Reply {
+    let endpoint_id = endpoint_id.or(NO_ENDPOINT)?;
+    managed::write(&api, &caller, None, Command::Remove { endpoint_id }).await
 }
 
 /// The contract's rules for URLs, and the host's addresses as far as they are known now.

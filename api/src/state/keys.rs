@@ -16,24 +16,25 @@
 
 mod directory;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dvp_core::engine::Engine;
+use dvp_core::listeners::source::Source;
 use dvp_core::secrets::{MacKey, SealBroken, Vault};
 use dvp_store::partners::registry::{self, KeyRow};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use self::directory::Directory;
-use crate::http::error::ApiError;
-use crate::http::source::{Source, Windows};
+use crate::http::error::{ApiError, Code};
+use crate::http::windows::Windows;
+use crate::state::generations::Generations;
 
 /// How long a look-up is valid: a disabled key stops working, and a new one works, within this time or, for an unknown
 /// one, twice this time.
 const FRESH: Duration = Duration::from_secs(1);
-/// The maximum number of cached keys.
 const KEYS_MAX: usize = 10_000;
 /// The maximum number of cached unknown keys, in each of two generations.
 const UNKNOWN_MAX: usize = 1 << 15;
@@ -73,7 +74,7 @@ type LookUp = Arc<OnceCell<Option<Arc<FoundKey>>>>;
 
 pub(crate) struct KeyCache {
     found: Mutex<HashMap<KeyHash, (Instant, Arc<FoundKey>)>>,
-    unknown: Mutex<Unknown>,
+    unknown: Generations<KeyHash>,
     under_way: Mutex<HashMap<KeyHash, LookUp>>,
     directory: Directory,
     unauthenticated: Semaphore,
@@ -82,19 +83,11 @@ pub(crate) struct KeyCache {
     failures_max: u32,
 }
 
-/// Hashes of unknown keys, dropped between one and two times [`FRESH`] later.
-struct Unknown {
-    since: Instant,
-    recent: HashSet<KeyHash>,
-    older: HashSet<KeyHash>,
-}
-
 impl KeyCache {
     pub(crate) fn new(failures_max: u32) -> Self {
-        let unknown = Unknown { since: Instant::now(), recent: HashSet::new(), older: HashSet::new() };
         Self {
             found: Mutex::default(),
-            unknown: Mutex::new(unknown),
+            unknown: Generations::new(FRESH, UNKNOWN_MAX),
             under_way: Mutex::default(),
             directory: Directory::default(),
             unauthenticated: Semaphore::new(UNAUTHENTICATED_MAX),
@@ -123,7 +116,10 @@ impl KeyCache {
         self.follow(engine);
         let hashes = vault.api_key_hashes(api_key);
         if hashes.iter().any(|hash| self.directory.holds(hash)) {
-            return self.look_up(engine, &hash, &hashes, false).await?.ok_or(ApiError::InvalidApiKey);
+            return self
+                .look_up(engine, &hash, &hashes, false)
+                .await?
+                .ok_or(ApiError::Plain(Code::InvalidApiKey));
         }
         let exhausted =
             source.and_then(|from| self.failures.exhausted(&from, self.failures_max, Instant::now()));
@@ -132,12 +128,12 @@ impl KeyCache {
         }
         // A caller that closes its connection before the answer has tried the key, too.
         let attempt = Attempt { failures: &self.failures, source };
-        let is_unknown = lock(&self.unknown).holds(&hash);
+        let is_unknown = self.unknown.holds(&hash, Instant::now());
         let found = if is_unknown { Ok(None) } else { self.look_up(engine, &hash, &hashes, true).await };
         if !matches!(found, Ok(None)) {
             attempt.forget();
         }
-        found?.ok_or(ApiError::InvalidApiKey)
+        found?.ok_or(ApiError::Plain(Code::InvalidApiKey))
     }
 
     /// Queries the database, once for all concurrent requests with the same key. A key that is not in the directory
@@ -164,7 +160,9 @@ impl KeyCache {
                 let found = row.map(|row| Arc::new(FoundKey { row, signing: OnceLock::new() }));
                 match &found {
                     Some(found) => self.keep(*hash, found),
-                    None => lock(&self.unknown).note(*hash, Instant::now()),
+                    None => {
+                        self.unknown.note(*hash, Instant::now());
+                    }
                 }
                 Ok::<_, ApiError>(found)
             })
@@ -238,29 +236,6 @@ impl Drop for Attempt<'_> {
     }
 }
 
-impl Unknown {
-    fn turn(&mut self, now: Instant) {
-        let age = now.saturating_duration_since(self.since);
-        if age >= FRESH || self.recent.len() >= UNKNOWN_MAX {
-            self.older = std::mem::take(&mut self.recent);
-            if age >= FRESH * 2 {
-                self.older.clear();
-            }
-            self.since = now;
-        }
-    }
-
-    fn holds(&mut self, hash: &KeyHash) -> bool {
-        self.turn(Instant::now());
-        self.recent.contains(hash) || self.older.contains(hash)
-    }
-
-    fn note(&mut self, hash: KeyHash, now: Instant) {
-        self.turn(now);
-        self.recent.insert(hash);
-    }
-}
-
 fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -269,33 +244,10 @@ fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn unknown_keys_are_cached_for_two_seconds_and_bounded() {
-        let start = Instant::now();
-        let mut unknown = Unknown { since: start, recent: HashSet::new(), older: HashSet::new() };
-        let hash = |n: usize| {
-            let mut hash = [0; 32];
-            hash[..8].copy_from_slice(&n.to_be_bytes());
-            hash
-        };
-        let held =
-            |unknown: &Unknown, n| unknown.recent.contains(&hash(n)) || unknown.older.contains(&hash(n));
-        unknown.note(hash(0), start);
-        unknown.turn(start + FRESH);
-        assert!(held(&unknown, 0));
-        unknown.turn(start + FRESH * 2);
-        assert!(!held(&unknown, 0));
-        for n in 0..3 * UNKNOWN_MAX {
-            unknown.note(hash(n), start + FRESH * 2);
-        }
-        assert!(held(&unknown, 3 * UNKNOWN_MAX - 1) && !held(&unknown, 0));
-        assert!(unknown.recent.len() <= UNKNOWN_MAX && unknown.older.len() <= UNKNOWN_MAX);
-    }
-
     #[tokio::test]
     async fn a_request_that_is_given_up_leaves_no_look_up_and_counts() {
         let cache = KeyCache::new(2);
-        let source = Source::of(std::net::IpAddr::from([192, 0, 2, 1]));
+        let source = Source::from(std::net::IpAddr::from([192, 0, 2, 1]));
         for _ in 0..3 {
             let first = Waiting::begin(&cache, [7; 32]);
             let second = Waiting::begin(&cache, [7; 32]);

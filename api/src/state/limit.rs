@@ -129,7 +129,6 @@ impl Limiter {
         }
     }
 
-    /// Returns the window and counts nothing.
     pub(crate) fn peek(&self, tenant: &Tenant, limit: u64, now: Instant) -> RateWindow {
         let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let open = windows.get(tenant).filter(|window| window.is_open(now));

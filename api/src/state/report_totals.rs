@@ -15,7 +15,6 @@ use tokio::sync::Semaphore;
 
 /// How long totals are cached for the following pages.
 const KEPT: Duration = Duration::from_secs(600);
-/// The maximum number of cached reports.
 const REPORTS_MAX: usize = 1_000;
 /// The number of reports whose totals are counted at once.
 const COUNTED_MAX: usize = 2;

@@ -1,5 +1,4 @@
 //! Authentication, scopes and rate limits.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use dvp_core::operators::keys::SCOPES;
 use dvp_core::secrets::Vault;
@@ -68,17 +67,17 @@ async fn each_route_requires_one_of_its_scopes() {
 async fn a_disabled_key_is_refused_and_the_partners_other_key_works() {
     let harness = ApiHarness::new().await;
     let keys = harness.issue("acme", 100_000, "test", &["events:read"]).await;
-    harness.send(&Call::get(&keys, "/v1/events")).await.ok(200);
+    harness.get(&keys, "/v1/events").await.ok(200);
     let mut conn = harness.pool().acquire().await.unwrap();
     assert!(registry::disable_key(&mut conn, &keys.id).await.unwrap());
     drop(conn);
     let refused = wait_for("the key to be refused", || async {
-        let answer = harness.send(&Call::get(&keys, "/v1/events")).await;
+        let answer = harness.get(&keys, "/v1/events").await;
         (answer.status != 200).then_some(answer)
     })
     .await;
     refused.refused(403, "API_KEY_DISABLED");
-    harness.send(&Call::get(&harness.acme, "/v1/events")).await.ok(200);
+    harness.get(&harness.acme, "/v1/events").await.ok(200);
 }
 
 #[tokio::test]
@@ -87,7 +86,7 @@ async fn a_partners_rate_limit_is_enforced() {
     let keys = harness.issue("small", 3, "test", &["events:read", "quotes:write"]).await;
     let live = harness.issue("small", 3, "live", &["events:read"]).await;
     for left in [2, 1, 0] {
-        let answer = harness.send(&Call::get(&keys, "/v1/events")).await;
+        let answer = harness.get(&keys, "/v1/events").await;
         answer.ok(200);
         assert_eq!(answer.header("ratelimit-policy"), Some("\"minute\";q=3;w=60"));
         let rate_limit = answer.header("ratelimit").unwrap();
@@ -101,8 +100,8 @@ async fn a_partners_rate_limit_is_enforced() {
         assert!((1..=60).contains(&wait), "{wait}");
         assert!(answer.header("ratelimit").unwrap().starts_with("\"minute\";r=0;"));
     }
-    harness.send(&Call::get(&live, "/v1/events")).await.ok(200);
-    harness.send(&Call::get(&harness.acme, "/v1/events")).await.ok(200);
+    harness.get(&live, "/v1/events").await.ok(200);
+    harness.get(&harness.acme, "/v1/events").await.ok(200);
 }
 
 #[tokio::test]
@@ -179,15 +178,11 @@ async fn a_key_under_an_earlier_master_key_works_and_is_reencrypted() {
     // So does a cursor that it made.
     let epoch = harness.engine.clone().feed_epoch().await.unwrap();
     let head = [&[1], epoch.as_bytes().as_slice(), &0_i64.to_be_bytes()].concat();
-    let tenant: (String,) = sqlx::query_as("select partner_id from api_key where id = $1")
-        .bind(&harness.globex.id)
-        .fetch_one(harness.pool())
-        .await
-        .unwrap();
+    let partner = "select partner_id from api_key where id = $1";
+    let tenant: (String,) = harness.row_of(partner, &harness.globex.id).await;
     let mac = earlier.cursor_mac(&[head.as_slice(), &[0], tenant.0.as_bytes()].concat());
     let cursor = hex::encode([head.as_slice(), &mac].concat());
-    let again =
-        harness.send(&Call::get(&harness.globex, &format!("/v1/events?since={cursor}"))).await.ok(200);
+    let again = harness.get(&harness.globex, &format!("/v1/events?since={cursor}")).await.ok(200);
     assert_eq!(page["data"], again["data"]);
 }
 
@@ -215,14 +210,13 @@ async fn a_disabled_partners_orders_and_keys_are_refused() {
         (answer.status == 403).then(|| answer.refused(403, "API_KEY_DISABLED"))
     })
     .await;
-    harness.send(&Call::get(&harness.globex, "/v1/events")).await.ok(200);
+    harness.get(&harness.globex, "/v1/events").await.ok(200);
 
     // Accepted executions continue to their end.
     harness.start_workers();
     let reference = first["reference"].as_str().unwrap();
     harness.play_chain(reference).await;
-    let completed = "select count(*) from execution where state_name = 'completed'";
-    wait_for("the end", || async { (harness.count(completed).await == 1).then_some(()) }).await;
+    harness.wait_for_state(reference, "completed").await;
 
     // Enabled again, the same request is taken under the same idempotency key.
     switch_partner(&harness, true).await;

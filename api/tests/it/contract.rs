@@ -1,8 +1,6 @@
 //! Every answer of every test is held against the OpenAPI document: its status is documented, its body is as
 //! described, and nothing is in it that is not.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 
@@ -97,27 +95,27 @@ fn hold_headers(response: &Value, answer: &Answer) {
 fn validate(what: &str, schema: &Value, document: &Value, body: &Value) {
     static VALIDATORS: OnceLock<Mutex<HashMap<String, &'static Validator>>> = OnceLock::new();
     let mut known = VALIDATORS.get_or_init(Mutex::default).lock().unwrap();
-    let validator = *known.entry(what.to_owned()).or_insert_with(|| {
-        let root = json!({
-            "$schema": "https://json-schema.org/draft/2020-12/schema", "allOf": [schema],
-            "components": document["components"],
-        });
-        Box::leak(Box::new(jsonschema::validator_for(&root).unwrap()))
-    });
+    let new = || -> &'static Validator { Box::leak(Box::new(validator(document, schema))) };
+    let validator = *known.entry(what.to_owned()).or_insert_with(new);
     let faults: Vec<String> =
         validator.iter_errors(body).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
     drop(known);
     assert!(faults.is_empty(), "{what}: {}\n{body}", faults.join("\n"));
 }
 
+/// Of a schema in the document.
+pub(crate) fn validator(document: &Value, schema: &Value) -> Validator {
+    let root = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "allOf": [schema],
+        "components": document["components"],
+    });
+    jsonschema::validator_for(&root).unwrap()
+}
+
 /// Whether a request's body is as the document describes it.
 pub(crate) fn takes(component: &str, body: &Value) -> bool {
     let document = document();
-    let root = json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$ref": format!("#/components/schemas/{component}"), "components": document["components"],
-    });
-    jsonschema::validator_for(&root).unwrap().is_valid(body)
+    validator(&document, &document["components"]["schemas"][component]).is_valid(body)
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! A served API with two partners, and a client that signs as a partner would.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
-
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use dvp_api::delivery::names::{LookUp, Names};
-use dvp_api::{Api, WebhookRules, router};
+use dvp_api::{Api, Clock, WebhookRules, router};
 use dvp_core::context::now;
 use dvp_core::operators::instructions;
 use dvp_core::operators::keys::SCOPES;
@@ -124,6 +122,10 @@ impl Call {
         Self::new("GET", path).with("X-API-Key", &keys.api_key)
     }
 
+    pub(crate) fn delete(keys: &Keys, path: &str) -> Self {
+        Self::new("DELETE", path).with("X-API-Key", &keys.api_key)
+    }
+
     /// A JSON write with a fresh idempotency key.
     pub(crate) fn post(keys: &Keys, path: &str, body: &Value) -> Self {
         Self::new("POST", path)
@@ -131,6 +133,16 @@ impl Call {
             .with("X-Idempotency-Key", &Uuid::new_v4().to_string())
             .with("Content-Type", "application/json")
             .body(body.to_string())
+    }
+
+    /// A write of webhook management, without an idempotency key.
+    pub(crate) fn manage(keys: &Keys, method: &'static str, path: &str, body: &Value) -> Self {
+        let call = Self::new(method, path).with("X-API-Key", &keys.api_key);
+        if body.is_null() {
+            call
+        } else {
+            call.with("Content-Type", "application/json").body(body.to_string())
+        }
     }
 
     pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
@@ -185,6 +197,11 @@ fn market() -> Market {
     Market::new(pairs).with_funds("north", "USD", 100_000_000).with_funds("north", "EUR", 100_000_000)
 }
 
+fn reading(millis: &Arc<AtomicI64>) -> Clock {
+    let millis = millis.clone();
+    Arc::new(move || Timestamp::from_millis(millis.load(Ordering::Relaxed)))
+}
+
 impl ApiHarness {
     /// With the contract's rules for webhooks, and names of its own.
     pub(crate) async fn new() -> Self {
@@ -196,12 +213,7 @@ impl ApiHarness {
         let harness = Harness::new(market()).await;
         let now = now();
         let clock = Arc::new(AtomicI64::new(now.millis()));
-        let read = clock.clone();
-        let api = Api::with_clock(
-            harness.engine.clone(),
-            Arc::new(move || Timestamp::from_millis(read.load(Ordering::Relaxed))),
-        )
-        .with_webhook_rules(webhook_rules);
+        let api = Api::with_clock(harness.engine.clone(), reading(&clock)).with_webhook_rules(webhook_rules);
         let blank = Keys { id: String::new(), api_key: String::new(), secret: String::new() };
         let mut api = Self {
             harness,
@@ -256,9 +268,7 @@ impl ApiHarness {
 
     /// Another process of the service on the same database, its door.
     pub(crate) fn another_process(&self) -> Router {
-        let read = self.clock.clone();
-        let clock = Arc::new(move || Timestamp::from_millis(read.load(Ordering::Relaxed)));
-        router(Api::with_clock(self.another_engine(), clock))
+        router(Api::with_clock(self.another_engine(), reading(&self.clock)))
     }
 
     pub(crate) fn router(&self) -> Router {
@@ -273,6 +283,19 @@ impl ApiHarness {
 
     pub(crate) async fn send(&self, call: &Call) -> Answer {
         self.send_to(self.router(), call).await
+    }
+
+    pub(crate) async fn get(&self, keys: &Keys, path: &str) -> Answer {
+        self.send(&Call::get(keys, path)).await
+    }
+
+    pub(crate) async fn post(&self, keys: &Keys, path: &str, body: &Value) -> Answer {
+        self.send(&Call::post(keys, path, body)).await
+    }
+
+    /// A write of webhook management without an idempotency key.
+    pub(crate) async fn manage(&self, keys: &Keys, method: &'static str, path: &str, body: &Value) -> Answer {
+        self.send(&Call::manage(keys, method, path, body)).await
     }
 
     /// Through another process's door.
@@ -336,6 +359,26 @@ pub(crate) fn order() -> Value {
     });
     body["permit"] = permit(&wallet, json!({}));
     body
+}
+
+/// The body of an indicative quote of 100 USDC in USD.
+pub(crate) fn quote() -> Value {
+    json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100",
+           "side": "sell"})
+}
+
+/// The body of a firm quote for 100 USDC in USD.
+pub(crate) fn firm() -> Value {
+    json!({"requestId": "r-2", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
+           "inputAsset": {"type": "erc20", "symbol": "USDC"}, "outputAsset": {"type": "fiat", "symbol": "USD"}})
+}
+
+/// The body of an order of the older surface.
+pub(crate) fn older() -> Value {
+    json!({
+        "pair": {"source": "USD", "target": "EUR"}, "side": "sell", "amount": "100.00", "strategy": "instant",
+        "constraints": {"maxSlippageBps": 100, "maxFeeBps": 100}, "clientRef": "mine",
+    })
 }
 
 /// A permit really signed by a wallet, with some fields other than usual.

@@ -1,20 +1,10 @@
 //! One operation, one outcome, one answer.
 
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
-use crate::harness::{Answer, ApiHarness, Call, changed, order};
-
-fn quote() -> Value {
-    json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100",
-           "side": "sell"})
-}
-
-fn firm() -> Value {
-    json!({"requestId": "r-2", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
-           "inputAsset": {"type": "erc20", "symbol": "USDC"}, "outputAsset": {"type": "fiat", "symbol": "USD"}})
-}
+use crate::harness::{Answer, ApiHarness, Call, changed, firm, order, quote};
 
 /// Signs again, for routes that look at it.
 fn again(harness: &ApiHarness, call: &Call) -> Call {
@@ -141,7 +131,7 @@ async fn a_replay_after_the_deadline_is_the_original_answer() {
     let elsewhere = harness.another_process();
     assert_replay(&first, &harness.send_to(elsewhere, &call.clone().signed(&harness.acme, later)).await);
     let expired = "update idempotency set accepted_at = now() - interval '25 hours'";
-    sqlx::query(expired).execute(harness.pool()).await.unwrap();
+    harness.run(expired).await;
     // After the retention it is a new request.
     let message =
         harness.send(&call.clone().signed(&harness.acme, later)).await.refused(400, "INVALID_PARAMETER");
@@ -181,19 +171,4 @@ async fn concurrent_requests_are_executed_once_and_replayed_or_deferred() {
     }
     assert_eq!(harness.count("select count(*) from execution").await, 1);
     harness.send(&again(&harness, &call)).await.ok(202);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_requests_under_one_key_are_never_both_executed() {
-    let harness = ApiHarness::new().await;
-    for _ in 0..8 {
-        let one = harness.intent(&harness.acme, &order());
-        let key = one.header("X-Idempotency-Key").to_owned();
-        let other = harness.intent(&harness.acme, &order()).with("X-Idempotency-Key", &key);
-        let (one, other) = tokio::join!(harness.send(&one), harness.send(&other));
-        let (done, refused) = if one.status == 202 { (one, other) } else { (other, one) };
-        done.ok(202);
-        refused.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
-    }
-    assert_eq!(harness.count("select count(*) from execution").await, 8);
 }

@@ -1,6 +1,5 @@
 //! Concurrent requests through two processes: no balance is overspent, no quote used twice, no two
 //! intents made of one idempotency key.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::harness::{Answer, ApiHarness, Call, changed, order};
+use crate::harness::{Answer, ApiHarness, Call, changed, firm, order};
 
 const QUOTES: usize = 3;
 const KEYS: usize = 6;
@@ -65,12 +64,9 @@ impl Scene {
     async fn new() -> Self {
         let harness = ApiHarness::new().await;
         harness.prefund().await;
-        let ask = json!({"requestId": "r", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
-                         "inputAsset": {"type": "erc20", "symbol": "USDC"},
-                         "outputAsset": {"type": "fiat", "symbol": "USD"}});
         let mut quotes = Vec::new();
         for _ in 0..QUOTES {
-            quotes.push(harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &ask)).await.ok(201));
+            quotes.push(harness.post(&harness.acme, "/v1/quotes/firm", &firm()).await.ok(201));
         }
         let orders = (0..KEYS).map(|_| (fiat(), Uuid::new_v4().to_string())).collect();
         Self { harness, quotes, orders }

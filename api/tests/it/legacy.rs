@@ -1,19 +1,11 @@
 //! The older surface: rates, pairs, and orders by strategy.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use dvp_core::legacy::turns;
 use dvp_testing::wait::wait_for;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::harness::{Answer, ApiHarness, Call, Keys, changed};
-
-fn older() -> Value {
-    json!({
-        "pair": {"source": "USD", "target": "EUR"}, "side": "sell", "amount": "100.00", "strategy": "instant",
-        "constraints": {"maxSlippageBps": 100, "maxFeeBps": 100}, "clientRef": "mine",
-    })
-}
+use crate::harness::{Answer, ApiHarness, Call, Keys, changed, older};
 
 async fn prefunded() -> ApiHarness {
     let harness = ApiHarness::new().await;
@@ -29,7 +21,7 @@ async fn create(harness: &ApiHarness, body: &Value) -> Value {
 
 async fn show(harness: &ApiHarness, keys: &Keys, intent: &Value) -> Answer {
     let path = format!("/v1/intents/{}", intent["intentId"].as_str().unwrap());
-    harness.send(&Call::get(keys, &path)).await
+    harness.get(keys, &path).await
 }
 
 async fn status(harness: &ApiHarness, intent: &Value) -> Value {
@@ -38,7 +30,7 @@ async fn status(harness: &ApiHarness, intent: &Value) -> Value {
 
 async fn cancel(harness: &ApiHarness, intent: &Value) -> Answer {
     let path = format!("/v1/intents/{}", intent["intentId"].as_str().unwrap());
-    harness.send(&Call::new("DELETE", &path).with("X-API-Key", &harness.acme.api_key)).await
+    harness.send(&Call::delete(&harness.acme, &path)).await
 }
 
 #[tokio::test]
@@ -57,14 +49,11 @@ async fn an_instant_order_is_settled_from_balance_to_standing_instruction() {
     assert_eq!(executing["status"], "executing", "{executing}");
     let reference = executing["reference"].as_str().unwrap();
     let path = format!("/v1/executions/{reference}?refType=executionId");
-    assert_eq!(harness.send(&Call::get(&harness.acme, &path)).await.ok(200)["status"], "in_progress");
+    assert_eq!(harness.get(&harness.acme, &path).await.ok(200)["status"], "in_progress");
     let id = kept["intentId"].as_str().unwrap();
-    harness.send(&Call::get(&harness.acme, &format!("/v1/intents/{id}/status"))).await.ok(200);
+    harness.get(&harness.acme, &format!("/v1/intents/{id}/status")).await.ok(200);
     let account: (String,) =
-        sqlx::query_as("select terms #>> '{request,beneficiary,account}' from execution")
-            .fetch_one(harness.pool())
-            .await
-            .unwrap();
+        harness.row("select terms #>> '{request,beneficiary,account}' from execution").await;
     assert_eq!(account.0, "bene_acme:dest_eur");
     cancel(&harness, &kept).await.refused(400, "INTENT_ALREADY_EXECUTING");
     assert_eq!(turns(&harness.engine.clone()).await.unwrap(), 0);
@@ -91,17 +80,14 @@ async fn scheduled_orders_wait_and_optimized_orders_compare_prices() {
     let optimized = create(&harness, &changed(older(), "/strategy", Some(json!("optimized")))).await;
     assert_eq!((&scheduled["status"], &optimized["status"]), (&json!("queued"), &json!("pending")));
     let far = "update legacy_intent set run_at = now() + interval '1 day' where strategy = 'scheduled'";
-    sqlx::query(far).execute(harness.pool()).await.unwrap();
+    harness.run(far).await;
     assert_eq!(turns(&harness.engine.clone()).await.unwrap(), 1);
     assert_eq!(status(&harness, &optimized).await["status"], "solving");
     // The epoch has come for one, the second half of its life for the other.
     let later = "update legacy_intent set run_at = now(), created_at = now() - interval '2 h', \
                  expires_at = now() + interval '1 h' where strategy = 'optimized'";
-    sqlx::query(later).execute(harness.pool()).await.unwrap();
-    sqlx::query("update legacy_intent set run_at = now(), expires_at = now() + interval '1 h' where strategy = 'scheduled'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run(later).await;
+    harness.run("update legacy_intent set run_at = now(), expires_at = now() + interval '1 h' where strategy = 'scheduled'").await;
     assert_eq!(turns(&harness.engine.clone()).await.unwrap(), 2);
     for order in [&scheduled, &optimized] {
         assert_eq!(status(&harness, order).await["status"], "executing");
@@ -118,12 +104,12 @@ async fn a_replaced_standing_instruction_ends_the_orders_that_wait_for_it() {
     let replace = "update settlement_instruction set account = account || '2' where asset = 'EUR'";
     let due =
         "update legacy_intent set run_at = now(), expires_at = now() + interval '1 h' where stage = 'queued'";
-    sqlx::query(replace).execute(harness.pool()).await.unwrap();
-    sqlx::query(due).execute(harness.pool()).await.unwrap();
+    harness.run(replace).await;
+    harness.run(due).await;
     assert_eq!(turns(&harness.engine.clone()).await.unwrap(), 1);
 
     let second = create(&harness, &scheduled).await;
-    sqlx::query(due).execute(harness.pool()).await.unwrap();
+    harness.run(due).await;
     let mut replacing = harness.pool().begin().await.unwrap();
     sqlx::query(replace).execute(&mut *replacing).await.unwrap();
     let engine = harness.engine.clone();
@@ -183,10 +169,7 @@ async fn a_partner_has_a_thousand_open_orders_at_most() {
     // Another partner's orders do not count, nor do those that have ended.
     copy(&harness, "ptn_globex", 50, "1 h").await;
     copy(&harness, "ptn_acme", 1, "2 h").await;
-    sqlx::query("update legacy_intent set stage = 'expired' where run_at > now() + interval '90 min'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run("update legacy_intent set stage = 'expired' where run_at > now() + interval '90 min'").await;
     create(&harness, &scheduled).await;
     let refused = harness.intent(&harness.acme, &scheduled);
     let answer = harness.send(&refused).await;
@@ -209,10 +192,7 @@ async fn an_order_can_be_cancelled_until_execution_and_expires() {
     let cancelled = cancel(&harness, &one).await.ok(200);
     assert_eq!(cancelled["data"]["status"], "cancelled");
     assert_eq!(cancel(&harness, &one).await.ok(200), cancelled, "repeated");
-    sqlx::query("update legacy_intent set run_at = now(), expires_at = now() - interval '1 s'")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness.run("update legacy_intent set run_at = now(), expires_at = now() - interval '1 s'").await;
     turns(&harness.engine.clone()).await.unwrap();
     assert_eq!(status(&harness, &one).await["status"], "cancelled");
     assert_eq!(status(&harness, &two).await["status"], "expired");
@@ -229,11 +209,11 @@ async fn a_crash_around_the_submission_executes_the_order_once() {
     let crashed =
         "update legacy_intent set stage = 'submitting', attempt = 1, lease_until = now(), reference = null";
     // Before it was submitted.
-    sqlx::query(crashed).execute(harness.pool()).await.unwrap();
+    harness.run(crashed).await;
     turns(&harness.engine.clone()).await.unwrap();
     assert_eq!(status(&harness, &before).await["status"], "executing");
     // After, before its reference was noted.
-    sqlx::query(crashed).execute(harness.pool()).await.unwrap();
+    harness.run(crashed).await;
     turns(&harness.engine.clone()).await.unwrap();
     assert_eq!(status(&harness, &before).await["status"], "executing");
     assert_eq!(harness.count("select count(*) from execution").await, 1);
@@ -293,8 +273,7 @@ async fn orders_are_listed_newest_first_to_their_owner_only() {
         made.push(create(&harness, &changed(older(), "/strategy", Some(json!(strategy)))).await);
         harness.pass(1);
     }
-    let list =
-        async |keys: &Keys, query: &str| harness.send(&Call::get(keys, &format!("/v1/intents{query}"))).await;
+    let list = async |keys: &Keys, query: &str| harness.get(keys, &format!("/v1/intents{query}")).await;
     let ids = |page: &Value| -> Vec<Value> {
         page["data"].as_array().unwrap().iter().map(|one| one["intentId"].clone()).collect()
     };
@@ -321,7 +300,7 @@ async fn orders_are_listed_newest_first_to_their_owner_only() {
         let unknown = show(&harness, keys, &json!({"intentId": Uuid::new_v4().to_string()})).await;
         assert_eq!(foreign.text, unknown.text);
         let path = format!("/v1/intents/{}", made[1]["intentId"].as_str().unwrap());
-        let theirs = Call::new("DELETE", &path).with("X-API-Key", &keys.api_key);
+        let theirs = Call::delete(keys, &path);
         harness.send(&theirs).await.refused(404, "INTENT_NOT_FOUND");
     }
     assert_eq!(status(&harness, &made[1]).await["status"], "queued");
@@ -330,10 +309,10 @@ async fn orders_are_listed_newest_first_to_their_owner_only() {
 #[tokio::test]
 async fn pairs_and_rates_come_from_the_market() {
     let harness = ApiHarness::new().await;
-    let pairs = harness.send(&Call::get(&harness.acme, "/v1/pairs")).await.ok(200);
+    let pairs = harness.get(&harness.acme, "/v1/pairs").await.ok(200);
     assert_eq!((&pairs["success"], &pairs["data"][0]["pair"]), (&json!(true), &json!("USDC/USD")));
     assert_eq!(pairs["data"][1]["targetExponent"], 2);
-    let rate = harness.send(&Call::get(&harness.acme, "/v1/rates/USD/EUR")).await.ok(200);
+    let rate = harness.get(&harness.acme, "/v1/rates/USD/EUR").await.ok(200);
     let data = &rate["data"];
     assert_eq!(
         (&data["base"], &data["target"], &data["rate"]),
@@ -343,7 +322,7 @@ async fn pairs_and_rates_come_from_the_market() {
     assert!(data["ttlMs"].as_u64().unwrap() > 0);
     for unknown in ["EUR/USD", "JPY/EUR", "%FF/EUR", "a/b"] {
         let path = format!("/v1/rates/{unknown}");
-        harness.send(&Call::get(&harness.acme, &path)).await.refused(400, "INVALID_PAIR");
+        harness.get(&harness.acme, &path).await.refused(400, "INVALID_PAIR");
     }
 }
 

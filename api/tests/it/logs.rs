@@ -1,11 +1,12 @@
 //! The log lines of requests.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use crate::harness::{ApiHarness, Call};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::harness::ApiHarness;
 
 /// Captures the log of this thread.
 #[derive(Clone, Default)]
@@ -23,6 +24,15 @@ impl Write for Log {
 }
 
 impl Log {
+    /// Captures from now on, as long as the guard lives.
+    fn capture() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        (log, subscriber.set_default())
+    }
+
     fn line(&self, piece: &str) -> String {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let line = text.lines().find(|line| line.contains(piece));
@@ -33,16 +43,10 @@ impl Log {
 #[tokio::test]
 async fn a_request_is_logged_with_partner_key_route_status_and_code() {
     let harness = ApiHarness::new().await;
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _guard = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
+    let (log, _guard) = Log::capture();
     let ask = async || {
-        harness.send(&Call::get(&harness.acme, "/v1/events")).await.ok(200);
-        harness
-            .send(&Call::get(&harness.globex, "/v1/events?limit=0"))
-            .await
-            .refused(400, "INVALID_PARAMETER");
+        harness.get(&harness.acme, "/v1/events").await.ok(200);
+        harness.get(&harness.globex, "/v1/events?limit=0").await.refused(400, "INVALID_PARAMETER");
     };
     // Other tests log nothing, and lines that one of them reached first count as disabled until they are rebuilt.
     ask().await;

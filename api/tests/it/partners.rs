@@ -1,8 +1,6 @@
 //! The tools that verify deliveries: published libraries, test vectors, and the examples of the documentation,
 //! each run as it stands. Python, Node and Cargo must be on the machine; Go is fetched where it is not.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

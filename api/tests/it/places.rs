@@ -1,7 +1,5 @@
 //! How the places of a process are shared between partners.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
-
 use axum::Router;
 use dvp_api::{Api, Limits, router};
 use futures_util::future::join_all;
@@ -16,7 +14,7 @@ fn door(harness: &ApiHarness, limits: Limits) -> Router {
 }
 
 async fn newest(harness: &ApiHarness, keys: &Keys) -> String {
-    let page = harness.send(&Call::get(keys, "/v1/events?limit=100")).await.ok(200);
+    let page = harness.get(keys, "/v1/events?limit=100").await.ok(200);
     page["nextCursor"].as_str().unwrap().to_owned()
 }
 

@@ -2,25 +2,28 @@
 
 use serde_json::{Value, json};
 
-use dvp_testing::market::TOKEN;
+use crate::harness::{ApiHarness, Call, changed, firm, order, quote};
 
-use crate::harness::{ApiHarness, Call, changed, order};
-
-fn indicative() -> Value {
-    json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100.00",
-           "side": "sell"})
+fn firm_of(amount: &str, amount_type: &str) -> Value {
+    let body = changed(firm(), "/amountMinor", Some(json!(amount)));
+    changed(body, "/amountType", Some(json!(amount_type)))
 }
 
-fn firm(amount: &str, amount_type: &str) -> Value {
-    json!({"requestId": "r-2", "actorId": "desk", "amountMinor": amount, "amountType": amount_type,
-           "inputAsset": {"type": "erc20", "symbol": "USDC"}, "outputAsset": {"type": "fiat", "symbol": "USD"}})
+/// Posts the body with each of the fields as it may not be, which the answer names.
+async fn check_fields(path: &str, body: fn() -> Value, cases: Vec<(&str, Option<Value>)>) {
+    let harness = ApiHarness::new().await;
+    for (field, value) in cases {
+        let body = changed(body(), &format!("/{}", field.replace('.', "/")), value.clone());
+        let message = harness.post(&harness.acme, path, &body).await.refused(400, "INVALID_PARAMETER");
+        assert!(message.starts_with(&format!("{field}: ")), "{field} {value:?} gave {message}");
+    }
 }
 
 #[tokio::test]
 async fn an_indicative_quote_has_the_contracts_candidate() {
     let harness = ApiHarness::new().await;
-    let body = changed(indicative(), "/maxSlippageBps", Some(json!(50)));
-    let quote = harness.send(&Call::post(&harness.acme, "/v1/quotes", &body)).await.ok(200);
+    let body = changed(quote(), "/maxSlippageBps", Some(json!(50)));
+    let quote = harness.post(&harness.acme, "/v1/quotes", &body).await.ok(200);
     assert_eq!(quote["requestId"], "r-1");
     assert_eq!(quote["timestamp"], harness.now.millis());
     let candidates = quote["candidates"].as_array().unwrap();
@@ -42,10 +45,7 @@ async fn an_indicative_quote_has_the_contracts_candidate() {
         assert!(metadata[number].is_number(), "{number}: {metadata}");
     }
     assert_eq!(metadata["constraintViolations"], json!([]));
-    let kept: (Value, Value) = sqlx::query_as("select request, response from quote_request")
-        .fetch_one(harness.pool())
-        .await
-        .unwrap();
+    let kept: (Value, Value) = harness.row("select request, response from quote_request").await;
     assert_eq!(kept.0["quoteType"], "B_institution");
     assert_eq!(kept.1, quote);
 }
@@ -60,18 +60,17 @@ async fn no_liquidity_is_an_empty_list() {
         ("/amount", "2000000"),
         ("/amount", "340282366920938463463374607431768.211455"),
     ] {
-        let body = changed(indicative(), field, Some(json!(value)));
-        let quote = harness.send(&Call::post(&harness.acme, "/v1/quotes", &body)).await.ok(200);
+        let body = changed(quote(), field, Some(json!(value)));
+        let quote = harness.post(&harness.acme, "/v1/quotes", &body).await.ok(200);
         assert_eq!(quote["candidates"], json!([]), "{field} {value}");
     }
-    let body = changed(indicative(), "/source", Some(json!("DOGE")));
+    let body = changed(quote(), "/source", Some(json!("DOGE")));
     let fine = changed(body, "/amount", Some(json!(format!("0.{}1", "0".repeat(30)))));
-    harness.send(&Call::post(&harness.acme, "/v1/quotes", &fine)).await.ok(200);
+    harness.post(&harness.acme, "/v1/quotes", &fine).await.ok(200);
 }
 
 #[tokio::test]
 async fn each_field_of_an_indicative_quote_is_checked_and_named() {
-    let harness = ApiHarness::new().await;
     let mut cases: Vec<(&str, Option<Value>)> =
         ["requestId", "actorId", "source", "target", "amount", "side"]
             .into_iter()
@@ -91,20 +90,13 @@ async fn each_field_of_an_indicative_quote_is_checked_and_named() {
         cases.push((field, Some(json!("other"))));
         cases.push((field, Some(json!({}))));
     }
-    for (field, value) in cases {
-        let body = changed(indicative(), &format!("/{field}"), value.clone());
-        let message = harness
-            .send(&Call::post(&harness.acme, "/v1/quotes", &body))
-            .await
-            .refused(400, "INVALID_PARAMETER");
-        assert!(message.starts_with(&format!("{field}: ")), "{field} {value:?} gave {message}");
-    }
+    check_fields("/v1/quotes", quote, cases).await;
 }
 
 #[tokio::test]
 async fn a_firm_quote_locks_rate_and_fees() {
     let harness = ApiHarness::new().await;
-    let call = Call::post(&harness.acme, "/v1/quotes/firm", &firm("100000000", "source"));
+    let call = Call::post(&harness.acme, "/v1/quotes/firm", &firm());
     let quote = harness.send(&call).await.ok(201);
     assert_eq!(quote["requestId"], "r-2");
     assert!(quote["quoteId"].as_str().unwrap().starts_with("qte_"));
@@ -117,7 +109,7 @@ async fn a_firm_quote_locks_rate_and_fees() {
     assert_eq!(types, ["protocol_fee", "payout_fee", "network_fee"]);
     let until = quote["validUntil"].as_str().unwrap();
     assert!(until.ends_with('Z') && until.len() == 24, "{until}");
-    let target = Call::post(&harness.acme, "/v1/quotes/firm", &firm("9935", "target"));
+    let target = Call::post(&harness.acme, "/v1/quotes/firm", &firm_of("9935", "target"));
     let target = harness.send(&target).await.ok(201);
     assert_eq!(target["output"]["amountMinor"], "9935");
     let input: u128 = target["input"]["amountMinor"].as_str().unwrap().parse().unwrap();
@@ -127,8 +119,8 @@ async fn a_firm_quote_locks_rate_and_fees() {
 #[tokio::test]
 async fn a_firm_quote_without_liquidity_is_refused_and_replayed() {
     let harness = ApiHarness::new().await;
-    let unknown = changed(firm("100", "target"), "/outputAsset/symbol", Some(json!("JPY")));
-    for body in [firm("100000001", "target"), firm("1", "source"), unknown] {
+    let unknown = changed(firm_of("100", "target"), "/outputAsset/symbol", Some(json!("JPY")));
+    for body in [firm_of("100000001", "target"), firm_of("1", "source"), unknown] {
         let call = Call::post(&harness.acme, "/v1/quotes/firm", &body);
         let first = harness.send(&call).await;
         first.refused(422, "INSUFFICIENT_LIQUIDITY");
@@ -140,41 +132,28 @@ async fn a_firm_quote_without_liquidity_is_refused_and_replayed() {
 
 #[tokio::test]
 async fn each_field_of_a_firm_quote_is_checked_and_named() {
-    let harness = ApiHarness::new().await;
     let mut cases: Vec<(&str, Option<Value>)> = vec![
-        ("/amountMinor", Some(json!("0"))),
-        ("/amountMinor", Some(json!("1.0"))),
-        ("/amountMinor", Some(json!(100))),
-        ("/amountMinor", Some(json!("340282366920938463463374607431768211456"))),
-        ("/amountType", Some(json!("input"))),
-        ("/side", Some(json!("hold"))),
-        ("/actorType", Some(json!("robot"))),
-        ("/inputAsset", Some(json!("USDC"))),
-        ("/inputAsset/type", Some(json!("ERC20"))),
-        ("/inputAsset/type", None),
-        ("/inputAsset/symbol", None),
-        ("/inputAsset/address", Some(json!("0xaa"))),
-        ("/outputAsset/currency", Some(json!("US"))),
-        ("/outputAsset/chain", Some(json!(1))),
+        ("amountMinor", Some(json!("0"))),
+        ("amountMinor", Some(json!("1.0"))),
+        ("amountMinor", Some(json!(100))),
+        ("amountMinor", Some(json!("340282366920938463463374607431768211456"))),
+        ("amountType", Some(json!("input"))),
+        ("side", Some(json!("hold"))),
+        ("actorType", Some(json!("robot"))),
+        ("inputAsset", Some(json!("USDC"))),
+        ("inputAsset.type", Some(json!("ERC20"))),
+        ("inputAsset.type", None),
+        ("inputAsset.symbol", None),
+        ("inputAsset.address", Some(json!("0xaa"))),
+        ("inputAsset.decimals", Some(json!(6))),
+        ("outputAsset.currency", Some(json!("US"))),
+        ("outputAsset.chain", Some(json!(1))),
+        ("quoteid", Some(json!(6))),
     ];
-    for field in ["/requestId", "/actorId", "/inputAsset", "/outputAsset", "/amountMinor", "/amountType"] {
+    for field in ["requestId", "actorId", "inputAsset", "outputAsset", "amountMinor", "amountType"] {
         cases.push((field, None));
     }
-    for (pointer, value) in cases {
-        let body = changed(firm("100000000", "source"), pointer, value.clone());
-        let call = Call::post(&harness.acme, "/v1/quotes/firm", &body);
-        let message = harness.send(&call).await.refused(400, "INVALID_PARAMETER");
-        let path = pointer.trim_start_matches('/').replace('/', ".");
-        assert!(message.starts_with(&format!("{path}: ")), "{pointer} {value:?} gave {message}");
-    }
-    let body = changed(firm("100000000", "source"), "/inputAsset/address", Some(json!(TOKEN)));
-    harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &body)).await.ok(201);
-    for (pointer, path) in [("/inputAsset/decimals", "inputAsset.decimals"), ("/quoteid", "quoteid")] {
-        let call =
-            Call::post(&harness.acme, "/v1/quotes/firm", &changed(body.clone(), pointer, Some(json!(6))));
-        let message = harness.send(&call).await.refused(400, "INVALID_PARAMETER");
-        assert!(message.starts_with(&format!("{path}: unknown field")), "{message}");
-    }
+    check_fields("/v1/quotes/firm", firm, cases).await;
 }
 
 #[tokio::test]
@@ -188,10 +167,10 @@ async fn who_lets_too_many_reservations_go_is_told_when_to_come_back() {
                 values ('ptn_acme', 'north', 'USD', $1, 100000000::numeric * 3600)";
     sqlx::query(held).bind(harness.now.to_utc()).execute(harness.pool()).await.unwrap();
     let order = harness.intent(&harness.acme, &order());
-    let quote = Call::post(&harness.acme, "/v1/quotes/firm", &firm("100000000", "source"));
+    let firm_quote = Call::post(&harness.acme, "/v1/quotes/firm", &firm());
     for (call, wait, says) in [
         (&order, 60..=91, "orders of this partner are refused for now"),
-        (&quote, 3_500..=3_600, "firm quotes of this pair are refused for now"),
+        (&firm_quote, 3_500..=3_600, "firm quotes of this pair are refused for now"),
     ] {
         let answer = harness.send(call).await;
         let message = answer.refused(429, "RATE_LIMIT_EXCEEDED");
@@ -200,12 +179,12 @@ async fn who_lets_too_many_reservations_go_is_told_when_to_come_back() {
         assert!(wait.contains(&after), "{after}");
     }
     // Nothing else is refused, and nothing was stored under the keys.
-    harness.send(&Call::post(&harness.acme, "/v1/quotes", &indicative())).await.ok(200);
-    harness.send(&Call::post(&harness.globex, "/v1/quotes/firm", &firm("100000000", "source"))).await.ok(201);
+    harness.post(&harness.acme, "/v1/quotes", &quote()).await.ok(200);
+    harness.post(&harness.globex, "/v1/quotes/firm", &firm()).await.ok(201);
     for table in ["delete from cool_down", "delete from unused_hold"] {
-        sqlx::query(table).execute(harness.pool()).await.unwrap();
+        harness.run(table).await;
     }
     let again = order.signed(&harness.acme, harness.now.unix_secs());
     harness.send(&again).await.ok(202);
-    harness.send(&quote).await.ok(201);
+    harness.send(&firm_quote).await.ok(201);
 }

@@ -1,5 +1,4 @@
 //! Reports: rows over pages, totals that they add up to, a snapshot that does not move.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use std::collections::BTreeMap;
 
@@ -15,8 +14,15 @@ use dvp_testing::wait::{wait_for, wait_past_midnight};
 use crate::harness::{ApiHarness, Call, changed, order};
 use crate::intents::ranged;
 
-fn today(harness: &ApiHarness) -> String {
-    harness.now.iso8601()[..10].to_owned()
+/// Orders of a day.
+async fn reported(orders: usize) -> (ApiHarness, String) {
+    wait_past_midnight().await;
+    let harness = ApiHarness::new().await;
+    for _ in 0..orders {
+        harness.submit(&harness.acme, &order()).await.ok(202);
+    }
+    let day = harness.now.iso8601()[..10].to_owned();
+    (harness, day)
 }
 
 type Sums = BTreeMap<(String, String), (u128, u128, u128, u128)>;
@@ -67,8 +73,7 @@ async fn return_payment(harness: &ApiHarness, reference: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_all_pages_add_up_to_the_totals_despite_new_orders() {
-    wait_past_midnight().await;
-    let harness = ApiHarness::new().await;
+    let (harness, day) = reported(0).await;
     harness.start_workers();
     let mut references = Vec::new();
     for n in 0..7_u32 {
@@ -79,16 +84,15 @@ async fn rows_of_all_pages_add_up_to_the_totals_despite_new_orders() {
     for reference in &references[..3] {
         harness.play_chain(reference.as_str().unwrap()).await;
     }
-    let day = today(&harness);
     let first_path = format!("/v1/reconciliation?from={day}&to={day}&limit=3");
     let settled = async || {
-        let page = harness.send(&Call::get(&harness.acme, &first_path)).await.ok(200);
+        let page = harness.get(&harness.acme, &first_path).await.ok(200);
         let all = page["rows"].as_array().unwrap().iter().all(|row| !row["anchorTxHash"].is_null());
         all.then_some(page)
     };
     wait_for("the first three to be anchored", settled).await;
     return_payment(&harness, references[1].as_str().unwrap()).await;
-    let first = harness.send(&Call::get(&harness.acme, &first_path)).await.ok(200);
+    let first = harness.get(&harness.acme, &first_path).await.ok(200);
     let (mut rows, mut page) = (first["rows"].as_array().unwrap().clone(), first.clone());
     while page["hasMore"] == true {
         // Orders that arrive between the pages, and steps of those already reported.
@@ -97,7 +101,7 @@ async fn rows_of_all_pages_add_up_to_the_totals_despite_new_orders() {
             harness.play_chain(references[4].as_str().unwrap()).await;
         }
         let path = format!("{first_path}&cursor={}", page["nextCursor"].as_str().unwrap());
-        page = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
+        page = harness.get(&harness.acme, &path).await.ok(200);
         assert_eq!(page["totals"], first["totals"]);
         rows.extend(page["rows"].as_array().unwrap().clone());
     }
@@ -113,29 +117,22 @@ async fn rows_of_all_pages_add_up_to_the_totals_despite_new_orders() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_totals_are_counted_once_for_all_pages() {
-    wait_past_midnight().await;
-    let harness = ApiHarness::new().await;
-    for _ in 0..3 {
-        harness.submit(&harness.acme, &order()).await.ok(202);
-    }
-    let day = today(&harness);
+    let (harness, day) = reported(3).await;
     let path = format!("/v1/reconciliation?from={day}&to={day}&limit=1");
-    let first = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
+    let first = harness.get(&harness.acme, &path).await.ok(200);
     // Amounts of events never change; if they did, totals that are counted again would show it.
-    sqlx::query("update event set object = jsonb_set(object::jsonb, '{input,amountMinor}', '\"1\"')::json")
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    harness
+        .run("update event set object = jsonb_set(object::jsonb, '{input,amountMinor}', '\"1\"')::json")
+        .await;
     let path = format!("{path}&cursor={}", first["nextCursor"].as_str().unwrap());
-    let second = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
+    let second = harness.get(&harness.acme, &path).await.ok(200);
     assert_eq!(second["rows"][0]["input"]["amountMinor"], "1", "{}", second["rows"]);
     assert_eq!(second["totals"], first["totals"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partners_totals_are_counted_one_at_a_time_and_equal_ones_once() {
-    wait_past_midnight().await;
-    let harness = ApiHarness::new().await;
+    let (harness, day) = reported(0).await;
     let accepted = harness.submit(&harness.acme, &order()).await.ok(202);
     // So many that counting takes a while.
     let copies = "insert into execution select reference || '_' || n, partner_id, livemode, intent_id || n, \
@@ -143,7 +140,7 @@ async fn a_partners_totals_are_counted_one_at_a_time_and_equal_ones_once() {
                       last_occurred_at, accepted_at - make_interval(secs => n / 1e6), terminal_at \
                   from execution, generate_series(1, 20000) n where reference = $1";
     sqlx::query(copies).bind(accepted["reference"].as_str()).execute(harness.pool()).await.unwrap();
-    let (day, before) = (today(&harness), (now().to_utc() - TimeDelta::days(1)).format("%Y-%m-%d"));
+    let before = (now().to_utc() - TimeDelta::days(1)).format("%Y-%m-%d");
     let paths = [
         format!("/v1/reconciliation?from={day}&to={day}&limit=1"),
         format!("/v1/reconciliation?from={before}&to={day}&limit=1"),
@@ -176,24 +173,22 @@ async fn a_partners_totals_are_counted_one_at_a_time_and_equal_ones_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_has_the_whole_execution_in_json_and_csv() {
-    wait_past_midnight().await;
-    let harness = ApiHarness::new().await;
+    let (harness, day) = reported(0).await;
     harness.start_workers();
     let mut body = order();
     body["clientReference"] = json!("desk \"7\", ü");
     let accepted = harness.submit(&harness.acme, &body).await.ok(202);
     let reference = accepted["reference"].as_str().unwrap();
     harness.play_chain(reference).await;
-    let day = today(&harness);
     let path = format!("/v1/reconciliation?from={day}&to={day}");
     let anchored = async || {
-        let page = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
+        let page = harness.get(&harness.acme, &path).await.ok(200);
         (!page["rows"][0]["anchorTxHash"].is_null()).then_some(page)
     };
     let report = wait_for("the anchor", anchored).await;
     let row = &report["rows"][0];
     let receipt = harness
-        .send(&Call::get(&harness.acme, &format!("/v1/executions/{reference}/receipt?refType=executionId")))
+        .get(&harness.acme, &format!("/v1/executions/{reference}/receipt?refType=executionId"))
         .await
         .ok(200);
     assert_eq!(row["clientReference"], body["clientReference"]);
@@ -211,7 +206,7 @@ async fn a_row_has_the_whole_execution_in_json_and_csv() {
     assert_eq!((&row["breaks"], &report["reconciledAt"]), (&json!([]), &Value::Null));
     harness.found(reference, &[BreakKind::ExecutionWithoutLock]).await;
     harness.found(reference, &[BreakKind::PaidNotSettled, BreakKind::AmountMismatch]).await;
-    let report = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
+    let report = harness.get(&harness.acme, &path).await.ok(200);
     assert_eq!(
         report["rows"][0]["breaks"],
         json!(["amount_mismatch", "paid_not_settled"]),
@@ -237,12 +232,7 @@ async fn a_row_has_the_whole_execution_in_json_and_csv() {
 
 #[tokio::test]
 async fn csv_pages_carry_the_cursor_in_a_header() {
-    wait_past_midnight().await;
-    let harness = ApiHarness::new().await;
-    for _ in 0..3 {
-        harness.submit(&harness.acme, &order()).await.ok(202);
-    }
-    let day = today(&harness);
+    let (harness, day) = reported(3).await;
     let path = format!("/v1/reconciliation?from={day}&to={day}&limit=2");
     let first = harness.send(&Call::get(&harness.acme, &path).with("Accept", "text/csv;q=0.9, */*")).await;
     let cursor = first.header("x-next-cursor").unwrap().to_owned();
@@ -254,14 +244,11 @@ async fn csv_pages_carry_the_cursor_in_a_header() {
 
 #[tokio::test]
 async fn a_daily_report_is_final_a_minute_after_its_cutoff() {
-    wait_past_midnight().await;
-    let harness = ApiHarness::new().await;
-    harness.submit(&harness.acme, &order()).await.ok(202);
+    let (harness, day) = reported(1).await;
     let ask = async |date: &str| {
         let path = format!("/v1/reports/reconciliation/daily?date={date}");
-        harness.send(&Call::get(&harness.acme, &path)).await.ok(200)
+        harness.get(&harness.acme, &path).await.ok(200)
     };
-    let day = today(&harness);
     let report = ask(&day).await;
     assert_eq!((&report["date"], &report["final"]), (&json!(day), &json!(false)));
     assert!(report["cutoff"].as_str().unwrap().ends_with("T00:00:00.000Z"));
@@ -279,8 +266,7 @@ async fn a_daily_report_is_final_a_minute_after_its_cutoff() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_final_report_keeps_the_amounts_of_a_range_that_is_filled_later() {
-    wait_past_midnight().await;
-    let harness = ApiHarness::new().await;
+    let (harness, _) = reported(0).await;
     // 100 USDC give 99.35, to which the output falls in three seconds.
     let falling = json!({"targetAmountMinor": "10000", "limitAmountMinor": "8000"});
     let body = ranged(json!({"limitAmountMinor": "100000000"}), falling);
@@ -292,7 +278,7 @@ async fn a_final_report_keeps_the_amounts_of_a_range_that_is_filled_later() {
         "update execution set accepted_at = accepted_at - interval '1 day'",
         "update event set occurred_at = occurred_at - interval '1 day', observed_at = observed_at - interval '1 day'",
     ] {
-        sqlx::query(earlier).execute(harness.pool()).await.unwrap();
+        harness.run(earlier).await;
     }
     harness.pass(61);
     let yesterday = (harness.now.to_utc() - TimeDelta::days(1)).date_naive();
@@ -315,14 +301,8 @@ async fn a_final_report_keeps_the_amounts_of_a_range_that_is_filled_later() {
 
 #[tokio::test]
 async fn bad_dates_ranges_and_cursors_are_refused() {
-    wait_past_midnight().await;
-    let harness = ApiHarness::new().await;
-    for _ in 0..2 {
-        harness.submit(&harness.acme, &order()).await.ok(202);
-    }
-    let ask = async |query: &str| {
-        harness.send(&Call::get(&harness.acme, &format!("/v1/reconciliation?{query}"))).await
-    };
+    let (harness, day) = reported(2).await;
+    let ask = async |query: &str| harness.get(&harness.acme, &format!("/v1/reconciliation?{query}")).await;
     for (query, field) in [
         ("", "from"),
         ("from=2026-01-01", "to"),
@@ -337,14 +317,13 @@ async fn bad_dates_ranges_and_cursors_are_refused() {
         let message = ask(query).await.refused(400, "INVALID_PARAMETER");
         assert!(message.starts_with(&format!("{field}: ")), "{query}: {message}");
     }
-    let day = today(&harness);
     let range = format!("from={day}&to={day}&limit=1");
     let cursor = ask(&range).await.ok(200)["nextCursor"].as_str().unwrap().to_owned();
     ask(&format!("from=2026-01-01&to={day}&limit=1")).await.refused(400, "INVALID_PARAMETER");
     ask(&format!("{range}&cursor=00")).await.refused(400, "INVALID_CURSOR");
     let other = format!("/v1/reports/reconciliation/daily?date={day}&cursor={cursor}");
-    harness.send(&Call::get(&harness.acme, &other)).await.refused(400, "INVALID_CURSOR");
+    harness.get(&harness.acme, &other).await.refused(400, "INVALID_CURSOR");
     let foreign = format!("/v1/reconciliation?{range}&cursor={cursor}");
-    harness.send(&Call::get(&harness.globex, &foreign)).await.refused(400, "INVALID_CURSOR");
+    harness.get(&harness.globex, &foreign).await.refused(400, "INVALID_CURSOR");
     ask(&format!("{range}&cursor={cursor}")).await.ok(200);
 }

@@ -1,5 +1,4 @@
 //! Makers place, list and cancel resting orders over REST.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use dvp_core::operators::approvals::approve;
 use dvp_core::operators::makers::{self, MakerChange};
@@ -37,9 +36,9 @@ async fn a_maker_places_lists_and_cancels_its_orders() {
     let harness = ApiHarness::new().await;
     let acme = &harness.acme;
     harness.send(&signed(&harness, acme, &placement("R-1"))).await.refused(404, "NOT_FOUND");
-    harness.send(&Call::get(acme, PATH)).await.refused(404, "NOT_FOUND");
+    harness.get(acme, PATH).await.refused(404, "NOT_FOUND");
     make_maker(&harness, false).await;
-    harness.send(&Call::post(acme, PATH, &placement("R-1"))).await.refused(401, "INVALID_SIGNATURE");
+    harness.post(acme, PATH, &placement("R-1")).await.refused(401, "INVALID_SIGNATURE");
     let placed = harness.send(&signed(&harness, acme, &placement("R-1"))).await.ok(201);
     assert_eq!((&placed["status"], &placed["remainingMinor"]), (&json!("open"), &json!("5000")));
     let again = harness.send(&signed(&harness, acme, &placement("R-1"))).await.ok(200);
@@ -61,7 +60,7 @@ async fn a_maker_places_lists_and_cancels_its_orders() {
     for n in 2..5 {
         harness.send(&signed(&harness, acme, &placement(&format!("R-{n}")))).await.ok(201);
     }
-    let page = harness.send(&Call::get(acme, "/v1/resting-orders?limit=3")).await.ok(200);
+    let page = harness.get(acme, "/v1/resting-orders?limit=3").await.ok(200);
     let ids = |page: &Value| -> Vec<String> {
         let orders = page["data"].as_array().unwrap().iter();
         orders.map(|order| order["clientOrderId"].as_str().unwrap().to_owned()).collect()
@@ -71,27 +70,24 @@ async fn a_maker_places_lists_and_cancels_its_orders() {
         (vec!["R-4".into(), "R-3".into(), "R-2".into()], &json!(true))
     );
     let before = page["data"][2]["orderId"].as_str().unwrap();
-    let rest = harness.send(&Call::get(acme, &format!("{PATH}?before={before}"))).await.ok(200);
+    let rest = harness.get(acme, &format!("{PATH}?before={before}")).await.ok(200);
     assert_eq!((ids(&rest), &rest["hasMore"]), (vec!["R-1".into()], &json!(false)));
     let cancel = format!("{PATH}/{}", placed["orderId"].as_str().unwrap());
     for _ in 0..2 {
-        let call = Call::new("DELETE", &cancel).with("X-API-Key", &acme.api_key);
+        let call = Call::delete(acme, &cancel);
         let cancelled = harness.send(&call).await.ok(200);
         assert_eq!((&cancelled["status"], &cancelled["remainingMinor"]), (&json!("cancelled"), &json!("0")));
     }
-    let open = harness.send(&Call::get(acme, "/v1/resting-orders?status=open")).await.ok(200);
+    let open = harness.get(acme, "/v1/resting-orders?status=open").await.ok(200);
     assert_eq!(ids(&open), ["R-4", "R-3", "R-2"]);
-    harness
-        .send(&Call::get(acme, "/v1/resting-orders?status=filled"))
-        .await
-        .refused(400, "INVALID_PARAMETER");
+    harness.get(acme, "/v1/resting-orders?status=filled").await.refused(400, "INVALID_PARAMETER");
     // Another partner's order, and none at all.
     for (keys, path) in
         [(&harness.globex, cancel.as_str()), (acme, "/v1/resting-orders/99"), (acme, "/v1/resting-orders/x")]
     {
-        let call = Call::new("DELETE", path).with("X-API-Key", &keys.api_key);
+        let call = Call::delete(keys, path);
         harness.send(&call).await.refused(404, "NOT_FOUND");
     }
     make_maker(&harness, true).await;
-    harness.send(&Call::get(acme, PATH)).await.refused(404, "NOT_FOUND");
+    harness.get(acme, PATH).await.refused(404, "NOT_FOUND");
 }

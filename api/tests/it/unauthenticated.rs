@@ -24,7 +24,7 @@ fn status(answer: &str) -> &str {
 #[tokio::test]
 async fn unknown_keys_of_a_source_are_limited_and_valid_keys_are_not() {
     let harness = ApiHarness::new().await;
-    let (address, stop) = bounded(&harness, limits()).await;
+    let (address, _serving) = bounded(&harness, limits()).await;
     let ask = async |key: &str| receive(say(address, &request(key, "")).await).await;
     for n in 0..5 {
         let answer = ask(&format!("svc_test_{n}")).await;
@@ -47,13 +47,13 @@ async fn unknown_keys_of_a_source_are_limited_and_valid_keys_are_not() {
     })
     .await;
     assert_eq!(status(&ask("svc_test_another").await), "429");
-    stop.cancel();
 }
 
 #[tokio::test]
 async fn an_unknown_key_is_looked_up_once_and_works_once_issued() {
     let harness = ApiHarness::new().await;
-    let (address, stop) = bounded(&harness, Limits { unknown_keys_per_source: 100_000, ..limits() }).await;
+    let (address, _serving) =
+        bounded(&harness, Limits { unknown_keys_per_source: 100_000, ..limits() }).await;
     let ask = async |key: &str| receive(say(address, &request(key, "")).await).await;
     assert_eq!(status(&ask(&harness.acme.api_key).await), "200");
     assert_eq!(status(&ask("svc_test_unknown").await), "401");
@@ -77,14 +77,13 @@ async fn an_unknown_key_is_looked_up_once_and_works_once_issued() {
     .unwrap();
     wait_for("the key to work", || async { (status(&ask("svc_test_unknown").await) == "200").then_some(()) })
         .await;
-    stop.cancel();
 }
 
 #[tokio::test]
 async fn behind_a_proxy_each_client_has_its_own_limit() {
     let harness = ApiHarness::new().await;
     let proxies = vec!["127.0.0.0/8".parse().unwrap()];
-    let (address, stop) = bounded(&harness, Limits { proxies, ..limits() }).await;
+    let (address, _serving) = bounded(&harness, Limits { proxies, ..limits() }).await;
     let ask = async |n: usize, client: &str| {
         let forwarded = format!("x-forwarded-for: 203.0.113.9, {client}\r\n");
         receive(say(address, &request(&format!("svc_test_{n}"), &forwarded)).await).await
@@ -94,13 +93,12 @@ async fn behind_a_proxy_each_client_has_its_own_limit() {
     }
     assert_eq!(status(&ask(6, "198.51.100.1").await), "429");
     assert_eq!(status(&ask(7, "198.51.100.2").await), "401");
-    stop.cancel();
 }
 
 #[tokio::test]
 async fn connections_of_a_source_are_limited() {
     let harness = ApiHarness::new().await;
-    let (address, stop) = bounded(&harness, Limits { connections_per_source: 2, ..limits() }).await;
+    let (address, _serving) = bounded(&harness, Limits { connections_per_source: 2, ..limits() }).await;
     let ask = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut held = Vec::new();
     for _ in 0..2 {
@@ -122,17 +120,16 @@ async fn connections_of_a_source_are_limited() {
         socket.read_exact(&mut first).await.ok().map(drop)
     })
     .await;
-    stop.cancel();
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_its_responses_is_disconnected() {
     let harness = ApiHarness::new().await;
-    let (address, stop) = bounded(&harness, Limits { answer: Duration::from_millis(200), ..limits() }).await;
+    let (address, _serving) =
+        bounded(&harness, Limits { answer: Duration::from_millis(200), ..limits() }).await;
     let ask = "GET /v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut socket = say(address, ask).await;
     // Nothing is read: the server's side fills up, and a write fails once the connection is ended.
     let ended = async { while socket.write_all(ask.as_bytes()).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(60), ended).await.expect("the connection is ended");
-    stop.cancel();
 }

@@ -11,11 +11,10 @@ use dvp_store::orders::executions::{self, Execution};
 use sqlx::PgConnection;
 
 use super::desk::{Entry, Manner};
-use super::load::PATIENCE;
 use super::payments::{self, Folder, Paid, Payment};
 use super::recipients::Recipients;
 use super::rest::FIRST;
-use crate::drill::until;
+use crate::drill::{PATIENCE, until};
 
 /// How much the books hold.
 #[derive(Debug, Clone, Copy, Default)]

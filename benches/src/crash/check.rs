@@ -9,9 +9,9 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
 use super::fix::SessionTranscript;
-use super::load::PATIENCE;
-use super::rest::{Placed, text};
-use crate::drill::until;
+use super::process::text;
+use super::rest::Placed;
+use crate::drill::{PATIENCE, until};
 
 pub(crate) struct Checked {
     pub orders: usize,

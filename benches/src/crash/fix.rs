@@ -11,8 +11,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::Ready;
+use super::process::text;
 use super::recipients::{Recipient, Recipients};
-use super::rest::{Wallet, numbered, text, up};
+use super::rest::{Wallet, numbered, up};
 use crate::dice::Dice;
 use crate::wire::{Fields, Line, Login, fields_of, utc};
 

@@ -17,16 +17,13 @@ use tokio::task::JoinSet;
 
 use super::desk::Desk;
 use super::fix::{FixClient, SessionTranscript};
-use super::process::Process;
+use super::process::{Process, text};
 use super::recipients::{Kind, Recipients};
-use super::rest::{Placed, RestCaller, Traffic, Wallet, text};
+use super::rest::{Placed, RestCaller, Traffic, Wallet};
 use super::{Ready, books, check};
 use crate::dice::Dice;
-use crate::drill::{Report, until, with_log};
+use crate::drill::{PATIENCE, Report, until, with_log};
 use crate::http::Keys;
-
-/// The time limit for a start, for the service to write again, and for the last orders.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A receiver of webhooks that takes everything, and its authority's certificate.
 pub(crate) async fn receiver() -> (Receiver, String) {

@@ -13,6 +13,11 @@ use crate::drill::{tail, until, with_log};
 const LOG_TAIL: usize = 40;
 const STOP_WITHIN: Duration = Duration::from_secs(120);
 
+/// A text of the ready file.
+pub(crate) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
+    ready.pointer(pointer).and_then(Value::as_str).with_context(|| format!("{pointer} of the ready file"))
+}
+
 pub(crate) struct Process {
     binary: PathBuf,
     dir: PathBuf,

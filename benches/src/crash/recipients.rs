@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::rest::text;
+use super::process::text;
 use crate::dice::Dice;
 
 /// Mostly well-behaved. The simulated rails do the conversion, too.

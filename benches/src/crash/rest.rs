@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::Ready;
+use super::process::text;
 use super::recipients::Recipients;
 use crate::dice::Dice;
 use crate::http::Keys;
@@ -47,10 +48,6 @@ pub(crate) struct Wallet {
     escrow: String,
     domain: PermitDomain,
     permit: String,
-}
-
-pub(crate) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
-    ready.pointer(pointer).and_then(Value::as_str).with_context(|| format!("{pointer} of the ready file"))
 }
 
 impl Wallet {

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use dvp_core::context::now;
-use dvp_core::engine::{CancelOutcome, SubmitCommand};
+use dvp_core::engine::CancelOutcome;
 use dvp_core::operators::operations::{Action, Resolution, resolve};
 use dvp_core::writer::Outcome;
 use dvp_domain::chain::ChainFact;
@@ -17,7 +17,7 @@ use dvp_store::partners::registry;
 use dvp_testing::chain::request_refunds;
 use dvp_testing::harness::Database;
 use dvp_testing::market::pair;
-use dvp_testing::orders::{Terms, order_for};
+use dvp_testing::orders::{self, Terms, order_for};
 use dvp_testing::wait::wait_for;
 use dvp_testing::{Harness, Market};
 
@@ -166,8 +166,7 @@ async fn submit<D: Database>(
     tenant: &Tenant,
     request: IntentRequest,
 ) -> anyhow::Result<Option<String>> {
-    let command = SubmitCommand { tenant: tenant.clone(), request, idempotency: None, fix: None };
-    match harness.engine.submit(command).await?.outcome {
+    match orders::submit(&harness.engine, tenant, request).await? {
         Outcome::Accepted(accepted) => Ok(Some(accepted.reference.to_string())),
         Outcome::Rejected { .. } => Ok(None),
         other => anyhow::bail!("neither accepted nor rejected: {other:?}"),
@@ -235,16 +234,10 @@ async fn reach<D: Database>(
 }
 
 async fn wait_for_final<D: Database>(harness: &Harness<D>, reference: &str) {
+    let is_final = "select state_name = 'completed' and coalesce(jsonb_typeof(state -> 'finality') = 'object', false) \
+                    from execution where reference = $1";
     wait_for("the anchored receipt", || async {
-        let found: Option<(bool,)> = sqlx::query_as(
-            "select state_name = 'completed' and jsonb_typeof(state -> 'finality') = 'object' \
-             from execution where reference = $1",
-        )
-        .bind(reference)
-        .fetch_optional(harness.pool())
-        .await
-        .ok()?;
-        found.filter(|found| found.0)
+        harness.row_of::<(bool,)>(is_final, reference).await.0.then_some(())
     })
     .await;
 }
@@ -274,13 +267,11 @@ async fn give_back<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow
 /// Two operators record the trade that ends an unused conversion.
 async fn close_conversion<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow::Result<()> {
     let open = "select exists (select from execution where reference = $1 and unresolved)";
-    let is_open =
-        || async { sqlx::query_scalar::<_, bool>(open).bind(reference).fetch_one(harness.pool()).await };
-    if is_open().await? {
+    let is_open = async || harness.row_of::<(bool,)>(open, reference).await.0;
+    if is_open().await {
         let action = Action::CloseConversion { provider_reference: format!("T{reference}") };
         decide(harness, reference, action, "sold back").await?;
-        wait_for("the position to end", || async { is_open().await.is_ok_and(|open| !open).then_some(()) })
-            .await;
+        wait_for("the position to end", || async { (!is_open().await).then_some(()) }).await;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::promises::Promises;
-use crate::crash::rest::text;
+use crate::crash::process::text;
 use crate::hostile::target::Target;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);

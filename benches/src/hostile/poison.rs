@@ -73,7 +73,7 @@ impl Poisoning {
 
     pub(super) async fn rest(mut self) -> anyhow::Result<Sent> {
         let (addresses, mut dice) = (self.addresses().await?, Dice::new(self.peer.seed));
-        let cases = self.fit(cases::all(&addresses, self.peer.target.has_bank, &mut dice))?;
+        let cases = self.fit(cases::over_rest(&addresses, self.peer.target.has_bank, &mut dice))?;
         rest::run(self, cases).await
     }
 

@@ -9,12 +9,12 @@ use dvp_testing::receiver::{Authority, Got, Receiver, ReceiverManner, Reply};
 use serde_json::Value;
 
 use super::latency::{Action, Recorder};
-use super::target::Target;
+use super::target::{HOSTILE_ENDPOINTS, Target};
 use crate::crash::load::subscribe;
 use crate::http::Keys;
 
 /// Answers of one hostile endpoint each.
-const BEHAVIOURS: [fn(usize) -> Reply; 5] = [
+const BEHAVIOURS: [fn(usize) -> Reply; HOSTILE_ENDPOINTS] = [
     |_| Reply::Never,
     |n| if n.is_multiple_of(2) { Reply::DripHead } else { Reply::EndlessBody },
     |_| Reply::HangUp,
@@ -31,9 +31,6 @@ const BEHAVIOURS: [fn(usize) -> Reply; 5] = [
 const POISONED: &[u8] =
     b"HTTP/1.1 500 \x1b[2J\xff\xfe\r\nx-note: <script>\xc3\x28\r\ncontent-type: text/html\r\n\
     content-length: 44\r\n\r\n\0\xed\xa0\x80<script>alert(1)</script>'; drop table \xff\x1b[31m";
-
-/// How many endpoints the hostile partner has, each with a key of its own.
-pub(super) const HOSTILE_ENDPOINTS: usize = BEHAVIOURS.len();
 
 /// The authority that the service is told to trust.
 pub(super) struct Certificates(Authority);

@@ -230,7 +230,7 @@ async fn answer_of(request: reqwest::RequestBuilder) -> anyhow::Result<(u16, Str
 }
 
 /// A body in order for each POST.
-fn templates() -> anyhow::Result<Vec<(&'static str, Value)>> {
+pub(super) fn templates() -> anyhow::Result<Vec<(&'static str, Value)>> {
     let mut order = fiat_order(ACCOUNT)?;
     // Everything that the contract has, so that each field is walked.
     order["outputRecipient"] = json!("acme");
@@ -279,7 +279,7 @@ fn templates() -> anyhow::Result<Vec<(&'static str, Value)>> {
 }
 
 /// The pointers of all values that are neither objects nor lists.
-fn leaves(value: &Value) -> Vec<String> {
+pub(super) fn leaves(value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) => {
             let below = |(name, value): (&String, &Value)| {

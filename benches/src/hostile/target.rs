@@ -8,10 +8,8 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use super::HostileDrill;
-use super::receivers::HOSTILE_ENDPOINTS;
-use crate::crash::process::Process;
+use crate::crash::process::{Process, text};
 use crate::crash::recipients::Recipients;
-use crate::crash::rest::text;
 use crate::http::Keys;
 use crate::wire::Login;
 
@@ -19,6 +17,8 @@ const START_WITHIN: Duration = Duration::from_secs(300);
 /// The simulated bank pays it at once.
 const SIMULATED: &str = "bene_straight:dest_10000000";
 const HOSTILE: &str = "mallory";
+/// How many endpoints the hostile partner has, each with a key of its own.
+pub(super) const HOSTILE_ENDPOINTS: usize = 5;
 /// BeginString and CompID of the hostile partner's sessions: one for each version walks its dictionary.
 const HOSTILE_SESSIONS: [(&str, &str); 7] = [
     ("FIX.4.4", "MAL44"),

@@ -1,7 +1,6 @@
 //! The processes of the service, and where each client connects.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +12,14 @@ use super::ground::Ground;
 use crate::crash::Ready;
 use crate::dice::Dice;
 use crate::drill::{tail, until};
+use crate::scenes::served::{ServedProcess, read};
 
 /// How much of each log a broken promise shows.
 const LOG_TAIL: usize = 25;
 
 /// A running process.
 struct Member {
-    child: Child,
-    log: PathBuf,
+    served: ServedProcess,
     /// What its clients know.
     ready: Option<Arc<Value>>,
     /// No new client is sent to it.
@@ -38,17 +37,16 @@ pub(super) struct Fleet {
     members: Vec<Member>,
     callers: Vec<Client>,
     sessions: Vec<Client>,
-    /// Processes started so far.
-    starts: usize,
+    /// One of each start.
     logs: Vec<PathBuf>,
 }
 
 impl Fleet {
     pub(super) async fn start(ground: Ground, processes: usize, limit: Duration) -> anyhow::Result<Self> {
         let (members, logs) = (Vec::new(), Vec::new());
-        let mut fleet = Self { ground, members, callers: Vec::new(), sessions: Vec::new(), starts: 0, logs };
+        let mut fleet = Self { ground, members, callers: Vec::new(), sessions: Vec::new(), logs };
         for _ in 0..processes {
-            let member = fleet.spawn()?;
+            let member = fleet.spawn();
             fleet.members.push(member);
         }
         for n in 0..processes {
@@ -69,11 +67,11 @@ impl Fleet {
         self.members.len()
     }
 
-    fn spawn(&mut self) -> anyhow::Result<Member> {
-        self.starts += 1;
-        let (child, log) = self.ground.serve(&format!("process-{}.log", self.starts))?;
-        self.logs.push(log.clone());
-        Ok(Member { child, log, ready: None, is_avoided: false })
+    fn spawn(&mut self) -> Member {
+        let log = format!("process-{}.log", self.logs.len() + 1);
+        self.logs.push(self.ground.service.path(&log));
+        let served = self.ground.serve(&log);
+        Member { served, ready: None, is_avoided: false }
     }
 
     fn member(&mut self, n: usize) -> anyhow::Result<&mut Member> {
@@ -124,21 +122,20 @@ impl Fleet {
     }
 
     pub(super) fn signal(&mut self, n: usize, signal: &str) -> anyhow::Result<()> {
-        let pid = self.member(n)?.child.id().to_string();
-        ensure!(Command::new("kill").args([signal, &pid]).status()?.success(), "kill {signal} {pid}");
+        self.member(n)?.served.signal(signal);
         Ok(())
     }
 
     /// A process that has been killed, or that was requested to stop and must do so in order.
     pub(super) async fn ended(&mut self, n: usize, in_order: bool, limit: Duration) -> anyhow::Result<()> {
         let member = self.member(n)?;
-        let status = until(limit, "a process stops", async || Ok(member.child.try_wait()?)).await?;
+        let status = until(limit, "a process stops", async || Ok(member.served.has_ended())).await?;
         ensure!(!in_order || status.success(), "a process that was to stop ended with {status}");
         Ok(())
     }
 
     pub(super) async fn start_again(&mut self, n: usize, limit: Duration) -> anyhow::Result<()> {
-        let member = self.spawn()?;
+        let member = self.spawn();
         *self.member(n)? = member;
         self.wait_until_ready(n, limit).await
     }
@@ -151,7 +148,7 @@ impl Fleet {
 
     pub(super) fn check_running(&mut self) -> anyhow::Result<()> {
         for member in &mut self.members {
-            if let Some(status) = member.child.try_wait()? {
+            if let Some(status) = member.served.has_ended() {
                 bail!("a process ended by itself: {status}");
             }
         }
@@ -161,19 +158,14 @@ impl Fleet {
     async fn wait_until_ready(&mut self, n: usize, limit: Duration) -> anyhow::Result<()> {
         let mut ready = self.ground.known.clone();
         let member = self.member(n)?;
-        let line = until(limit, "a process is ready", async || {
-            let log = read_log(&member.log);
-            if let Some(status) = member.child.try_wait()? {
-                bail!("a process does not start: {status}\n{log}");
+        let served = &mut member.served;
+        let started = until(limit, "a process is ready", async || {
+            if let Some(status) = served.has_ended() {
+                bail!("a process does not start: {status}\n{}", served.log());
             }
-            Ok(log.lines().find(|line| line.contains("dvp::serve: ready")).map(str::to_owned))
+            Ok(served.address("ready http=Some(").zip(served.address(" fix=Some(")))
         });
-        let line = line.await?;
-        let address = |name: &str| {
-            let rest = line.split_once(&format!(" {name}=Some("))?.1;
-            rest.split_once(')')?.0.parse::<std::net::SocketAddr>().ok()
-        };
-        let (http, fix) = address("http").zip(address("fix")).context("no addresses in the log")?;
+        let (http, fix) = started.await?;
         ready["http"] = json!(format!("http://{http}"));
         ready["fix"]["port"] = json!(fix.port());
         member.ready = Some(Arc::new(ready));
@@ -182,7 +174,7 @@ impl Fleet {
 
     /// The lengths of the logs of the running processes.
     pub(super) fn log_ends(&self) -> Vec<usize> {
-        self.members.iter().map(|member| read_log(&member.log).len()).collect()
+        self.members.iter().map(|member| member.served.log().len()).collect()
     }
 
     /// The first process that logs a line with `text` after these lengths, and the line.
@@ -194,7 +186,7 @@ impl Fleet {
     ) -> anyhow::Result<(usize, String)> {
         until(limit, "a process logs the line", async || {
             for (n, (member, end)) in self.members.iter().zip(ends).enumerate() {
-                let log = read_log(&member.log);
+                let log = member.served.log();
                 let new = log.get(*end..).unwrap_or_default();
                 // The last line may be half written.
                 let whole = new.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -210,7 +202,7 @@ impl Fleet {
     /// Lines of all logs so far that contain `text`.
     pub(super) fn logged(&self, text: &str) -> usize {
         let count = |log: &PathBuf| {
-            let log = read_log(log);
+            let log = read(log);
             log.lines().filter(|line| line.contains(text)).count()
         };
         self.logs.iter().map(count).sum()
@@ -219,7 +211,7 @@ impl Fleet {
     /// Requests that processes refused with 503 after they were requested to stop.
     pub(super) fn refused_while_stopping(&self) -> usize {
         let count = |log: &PathBuf| {
-            let log = read_log(log);
+            let log = read(log);
             let stopping = log.lines().skip_while(|line| !line.contains("dvp::serve: stopping"));
             stopping.filter(|line| line.contains("status=503")).count()
         };
@@ -228,13 +220,9 @@ impl Fleet {
 
     /// The ends of the logs.
     pub(super) fn log_tails(&self) -> String {
-        let tails = self.logs.iter().map(|log| tail(&read_log(log), LOG_TAIL));
+        let tails = self.logs.iter().map(|log| tail(&read(log), LOG_TAIL));
         tails.collect::<Vec<_>>().join("\n---\n")
     }
-}
-
-fn read_log(log: &Path) -> String {
-    std::fs::read_to_string(log).unwrap_or_default()
 }
 
 impl Client {
@@ -244,14 +232,5 @@ impl Client {
         self.member = *usable.get(dice.index(usable.len())).context("no process is left")?;
         self.place.send_replace(members.get(self.member).and_then(|member| member.ready.clone()));
         Ok(())
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        for member in &mut self.members {
-            let _ = member.child.kill();
-            let _ = member.child.wait();
-        }
     }
 }

@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 
 use super::alert_prometheus::{Prometheus, Threshold};
 use super::alert_scene::Scene;
-use super::alert_table::{CAUSES, Cause, Expected, Ground};
+use super::alert_table::{CAUSES, Cause, Expected, SceneKind};
 
 /// Ages are shorter, and latencies longer: those of a loaded machine are no faults.
 const THRESHOLDS: [Threshold; 13] = [
@@ -40,7 +40,7 @@ pub fn expected_of(cause: Cause) -> &'static Expected {
 /// One cause after the other, each in the sandbox that it needs. Returns how long each alert took, and the pages.
 pub async fn run(causes: &[Cause]) -> String {
     let mut run = Run::default();
-    for ground in [Ground::Plain, Ground::Equipped] {
+    for ground in [SceneKind::Plain, SceneKind::Equipped] {
         let causes = causes.iter().map(|cause| expected_of(*cause));
         let causes: Vec<&Expected> = causes.filter(|one| one.ground == ground).collect();
         if !causes.is_empty() {
@@ -54,7 +54,7 @@ pub async fn run(causes: &[Cause]) -> String {
     said
 }
 
-async fn begin(ground: Ground) -> (Scene, Prometheus) {
+async fn begin(ground: SceneKind) -> (Scene, Prometheus) {
     let scene = Scene::on(ground).await;
     let prometheus = Prometheus::start(&scene.sandbox().text("/metrics"), &THRESHOLDS).await;
     scene.partner.is_served().await;
@@ -70,7 +70,7 @@ struct Run {
 
 impl Run {
     /// One sandbox and one Prometheus, and new ones after a cause that was not as expected.
-    async fn on(&mut self, ground: Ground, causes: &[&Expected]) {
+    async fn on(&mut self, ground: SceneKind, causes: &[&Expected]) {
         let (mut scene, mut prometheus) = begin(ground).await;
         let mut standing = BTreeSet::new();
         for one in causes {

@@ -136,13 +136,9 @@ impl Scene {
 
     /// The newest block that was read and that the node has.
     async fn shared_block(&self) -> i64 {
-        let mut conn = self.sandbox().database().await;
-        let read: Vec<(i64, String)> = sqlx::query_as(
-            "select number, '0x' || encode(hash, 'hex') from chain_block order by number desc limit 100",
-        )
-        .fetch_all(&mut conn)
-        .await
-        .unwrap();
+        let read =
+            "select number, '0x' || encode(hash, 'hex') from chain_block order by number desc limit 100";
+        let read: Vec<(i64, String)> = self.sandbox().rows(read).await;
         for (number, hash) in read {
             let of = json!([format!("0x{number:x}"), false]);
             if call_node(self.sandbox(), "eth_getBlockByNumber", of).await["hash"] == hash {

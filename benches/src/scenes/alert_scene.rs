@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use alloy::signers::local::PrivateKeySigner;
 use dvp_chain_indexer::deploy::Deployment;
-use dvp_chain_indexer::relayer::functions::functions;
 use dvp_sandbox::embedded::FreePort;
 use dvp_testing::signer::{Manner, Policy, RemoteSigner};
 use serde_json::Value;
@@ -16,9 +15,10 @@ use tempfile::TempDir;
 
 use super::alert_faults::{Endpoint, Suspended, call_node};
 use super::alert_prometheus::{Prometheus, QUIET};
-use super::alert_table::{CAUSES, Expected, Ground};
+use super::alert_table::{CAUSES, Expected, SceneKind};
 use super::partner::Partner;
 use super::sandbox::{self, Sandbox, approve};
+use super::served::policy_for;
 use crate::crash::rest::fiat_order;
 
 /// Wallets that order one after the other; one more orders again and again.
@@ -72,18 +72,8 @@ impl Equipment {
         let dir = tempfile::tempdir().unwrap();
         let key = PrivateKeySigner::random();
         let address = key.address();
-        let policy =
-            Policy { chain_id: 31337, functions: vec![], fee_cap_wei: 500_000_000_000, per_minute: 1_000 };
-        let signer = RemoteSigner::start(key, policy).await;
-        let file = |name: &str| signer.file(name).display().to_string();
-        let section = format!(
-            "[[remote_signers]]\nurl = \"{}\"\naddress = \"{address}\"\nca = \"{}\"\n\
-             client_certificate = \"{}\"\nclient_key = \"{}\"\ntimeout = \"2s\"\n",
-            signer.url(),
-            file("ca.pem"),
-            file("client.pem"),
-            file("client.key"),
-        );
+        let signer = RemoteSigner::start(key, Policy::default()).await;
+        let section = signer.section("remote_signers", address) + "timeout = \"2s\"\n";
         std::fs::write(dir.path().join("signers.toml"), section).unwrap();
         let equipment = Self { dir, signer, endpoint: Endpoint::start().await };
         equipment.write_list();
@@ -104,8 +94,7 @@ impl Equipment {
         self.endpoint.follow(sandbox);
         let record = std::fs::read(sandbox.ready_file().with_file_name("deployment.json")).unwrap();
         let deployment: Deployment = serde_json::from_slice(&record).unwrap();
-        let functions = functions(&deployment).map(|function| (function.contract, function.selector));
-        self.signer.change_policy(|policy| policy.functions = functions.into());
+        self.signer.change_policy(|policy| *policy = policy_for(&deployment));
     }
 }
 
@@ -119,10 +108,10 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub async fn on(ground: Ground) -> Self {
+    pub async fn on(ground: SceneKind) -> Self {
         match ground {
-            Ground::Plain => Self::plain().await,
-            Ground::Equipped => Self::equipped().await,
+            SceneKind::Plain => Self::plain().await,
+            SceneKind::Equipped => Self::equipped().await,
         }
     }
 

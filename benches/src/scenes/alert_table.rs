@@ -48,7 +48,7 @@ pub enum Cause {
 
 /// The sandbox that a cause needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ground {
+pub enum SceneKind {
     /// As it is.
     Plain,
     /// With bank files, a screening list, a remote signer and a second endpoint of the chain.
@@ -59,7 +59,7 @@ pub enum Ground {
 pub struct Expected {
     pub cause: Cause,
     pub name: &'static str,
-    pub ground: Ground,
+    pub ground: SceneKind,
     /// All of these fire, and their pages are carried out.
     pub alerts: &'static [&'static str],
     /// These may fire, too; no other may.
@@ -70,7 +70,7 @@ pub struct Expected {
 
 const fn row(
     cause: Cause,
-    ground: Ground,
+    ground: SceneKind,
     name: &'static str,
     alerts: &'static [&'static str],
     may_follow: &'static [&'static str],
@@ -85,7 +85,7 @@ impl Expected {
 }
 
 use Cause as C;
-use Ground::{Equipped, Plain};
+use SceneKind::{Equipped, Plain};
 
 /// So many causes, the first ones, are the short form of the drill.
 pub const SHORT: usize = 5;
@@ -310,6 +310,3 @@ pub const CAUSES: [Expected; 39] = [
     )
     .leaving(&["DvpBreak"]),
 ];
-
-/// Pages that no cause of the drill carries out, and why.
-pub const UNTRIED: [(&str, &str); 0] = [];

@@ -465,8 +465,7 @@ impl Drill {
 
     /// Every accepted order as it stands.
     async fn observed(&self) -> Vec<Order> {
-        let rows: Vec<(String, String, bool, bool, i64)> = sqlx::query_as(
-            "select e.client_reference, e.state_name, \
+        let rows = "select e.client_reference, e.state_name, \
                     exists (select from receipt r where r.reference = e.reference), \
                     exists (select from reconciliation_break b where b.reference = e.reference), \
                     coalesce((select sum(executed) from simulated_rail r \
@@ -474,11 +473,8 @@ impl Drill {
                               = encode(sha256(convert_to(e.reference || ':payout', 'UTF8')), 'hex')), 0)::int8 \
                     + (select count(*) from chain_log l \
                        where l.event = 'Paid' and l.canonical and l.entity = e.entity) \
-             from execution e where e.client_reference is not null",
-        )
-        .fetch_all(&mut self.sandbox.database().await)
-        .await
-        .unwrap();
+             from execution e where e.client_reference is not null";
+        let rows: Vec<(String, String, bool, bool, i64)> = self.sandbox.rows(rows).await;
         let of = |reference: &String, received: Option<(u128, u128)>| {
             let row = rows.iter().find(|row| row.0 == *reference);
             let end = row.map(|(_, state, has_receipt, is_break, _)| match state.as_str() {

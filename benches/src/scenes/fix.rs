@@ -109,11 +109,6 @@ impl FixClient {
         self.line.write(&bytes).await.unwrap();
     }
 
-    /// A message with a wrong checksum: it is to be passed over without using up a number.
-    pub async fn send_garbled(&mut self) {
-        self.line.write(b"8=FIX.4.4\x019=5\x0135=0\x0110=000\x01").await.unwrap();
-    }
-
     pub async fn new_order(&mut self, cl_ord_id: &str, account: &str, permit: &Value) {
         self.sell(cl_ord_id, account, permit, &[]).await;
     }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 
+use dvp_testing::harness::Selected;
 use serde_json::Value;
-use sqlx::postgres::PgRow;
-use sqlx::{Connection as _, FromRow, PgConnection};
+use sqlx::{Connection as _, PgConnection, SqlSafeStr};
 
 use super::wait::answer;
 use crate::crash::process::Process;
@@ -74,10 +74,27 @@ impl Sandbox {
     /// The first column of the first row.
     pub async fn one<T>(&self, statement: &'static str) -> T
     where
-        (T,): for<'r> FromRow<'r, PgRow>,
-        T: Send + Unpin,
+        (T,): Selected,
     {
         sqlx::query_as::<_, (T,)>(statement).fetch_one(&mut self.database().await).await.unwrap().0
+    }
+
+    /// The first column of the first row about `$1`.
+    pub async fn one_of<T>(&self, statement: impl SqlSafeStr, of: &str) -> T
+    where
+        (T,): Selected,
+    {
+        sqlx::query_as::<_, (T,)>(statement).bind(of).fetch_one(&mut self.database().await).await.unwrap().0
+    }
+
+    pub async fn rows<R: Selected>(&self, statement: &'static str) -> Vec<R> {
+        sqlx::query_as(statement).fetch_all(&mut self.database().await).await.unwrap()
+    }
+
+    /// Changes the one row about `$1`.
+    pub async fn change(&self, statement: impl SqlSafeStr, of: &str) {
+        let done = sqlx::query(statement).bind(of).execute(&mut self.database().await).await.unwrap();
+        assert_eq!(done.rows_affected(), 1, "of {of}");
     }
 
     pub async fn database(&self) -> PgConnection {

@@ -1,61 +1,178 @@
-//! What processes of the service need around them: a node with the contracts, and a market.
+//! Processes of the service as configured, with an external database and chain: what they need around them, and what
+//! they say.
 
+use std::fs;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
-use alloy::primitives::U256;
+use alloy::primitives::{Address, U256};
+use alloy::providers::{Provider as _, ProviderBuilder};
 use alloy::signers::local::PrivateKeySigner;
 use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
+use dvp_chain_indexer::relayer::functions::functions;
 use dvp_sandbox::anvil::{Anvil, AnvilOptions, DevAccount};
+use dvp_sandbox::embedded::{TestDatabase, random_hex};
+use dvp_testing::harness::Selected;
+use dvp_testing::signer::Policy;
 use serde_json::{Value, json};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use tempfile::TempDir;
 
-/// A node with a block a second, and the keys of its accounts.
-pub async fn node() -> (Anvil, Vec<PrivateKeySigner>) {
-    let options = AnvilOptions {
-        block_time: Some(Duration::from_secs(1)),
-        slots_in_an_epoch: 1,
-        ..AnvilOptions::default()
-    };
-    let anvil = Anvil::start(options).await.unwrap();
-    let key = |account: &DevAccount| PrivateKeySigner::from_bytes(&account.private_key).unwrap();
-    let keys = anvil.accounts().iter().map(key).collect();
-    (anvil, keys)
+use super::sandbox::program;
+use super::wait::{answer, until};
+
+/// The accounts of the node by their parts in the contracts; the rest are users'.
+const ADMIN: usize = 0;
+const RELAYERS: [usize; 2] = [1, 2];
+const SOLVER: usize = 3;
+const WALLET: usize = 4;
+/// Two operators return a filled order's funds.
+const OPERATORS: [usize; 2] = [5, 6];
+
+/// The environment of the service: an empty database, a chain with the contracts, a configuration.
+pub struct Ground {
+    binary: PathBuf,
+    dir: PathBuf,
+    _temporary: Option<TempDir>,
+    pub database: TestDatabase,
+    pub anvil: Anvil,
+    pub deployment: Deployment,
+    /// The node's, funded with the chain's coin.
+    pub accounts: Vec<PrivateKeySigner>,
+    pub wallet: PrivateKeySigner,
+    pub operators: [PrivateKeySigner; 2],
+    /// Takes connections and says nothing.
+    silent: TcpListener,
 }
 
-/// Who has a part in the contracts.
-pub struct Parts<'a> {
-    pub admin: &'a PrivateKeySigner,
-    pub solver: &'a PrivateKeySigner,
-    pub relayers: &'a [&'a PrivateKeySigner],
-    /// Two of them return a filled order's funds.
-    pub operators: [&'a PrivateKeySigner; 2],
-}
+impl Ground {
+    /// In a directory that goes with it.
+    pub async fn prepare() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut ground = Self::at(program(), dir.path()).await;
+        ground._temporary = Some(dir);
+        ground
+    }
 
-impl Parts<'_> {
-    /// Deploys the contracts with one token.
-    pub async fn deploy(&self, rpc: &str) -> Deployment {
-        let plan = DeployPlan {
-            tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
-            solvers: vec![self.solver.address()],
-            relayers: self.relayers.iter().map(|relayer| relayer.address()).collect(),
-            operators: self.operators.iter().map(|operator| operator.address()).collect(),
-            ..DeployPlan::default()
+    /// In this directory, with this program.
+    pub async fn at(binary: PathBuf, dir: &Path) -> Self {
+        let options = AnvilOptions {
+            block_time: Some(Duration::from_secs(1)),
+            slots_in_an_epoch: 1,
+            ..AnvilOptions::default()
         };
-        deploy(rpc, self.admin, &plan, None).await.unwrap()
+        let (database, anvil) = tokio::join!(TestDatabase::create(), Anvil::start(options));
+        let anvil = anvil.unwrap();
+        let mut conn = PgConnection::connect(database.url()).await.unwrap();
+        conn.execute("drop schema public cascade; create schema public").await.unwrap();
+        let key = |account: &DevAccount| PrivateKeySigner::from_bytes(&account.private_key).unwrap();
+        let accounts: Vec<PrivateKeySigner> = anvil.accounts().iter().map(key).collect();
+        let deployment = contracts(&anvil, &accounts, &RELAYERS).await;
+        let ground = Self {
+            binary,
+            dir: dir.to_owned(),
+            _temporary: None,
+            database,
+            anvil,
+            deployment,
+            wallet: accounts[WALLET].clone(),
+            operators: OPERATORS.map(|operator| accounts[operator].clone()),
+            accounts,
+            silent: TcpListener::bind("127.0.0.1:0").unwrap(),
+        };
+        ground.fund(&ground.deployment, std::slice::from_ref(&ground.wallet), 1_000_000_000).await;
+        ground.write("contracts.json", &serde_json::to_string(&ground.deployment).unwrap());
+        ground.write("master", &random_hex(32));
+        ground.write("relayer", &hex::encode(ground.accounts[RELAYERS[1]].to_bytes()));
+        ground.write("dvp.toml", &(ground.config() + &ground.market(&ground.deployment)));
+        ground
+    }
+
+    /// Contracts beside the first ones, with one relayer.
+    pub async fn other_contracts(&self, relayer: usize) -> Deployment {
+        contracts(&self.anvil, &self.accounts, &[relayer]).await
+    }
+
+    /// Makes accounts relayers, with funds for gas, in the record that processes read. Returns it.
+    pub async fn admit(&self, relayers: &[Address]) -> Deployment {
+        let node = ProviderBuilder::new().connect_http(self.anvil.rpc_url().parse().unwrap());
+        let funds = U256::from(10).pow(U256::from(20));
+        for relayer in relayers {
+            let _: () = node.raw_request("anvil_setBalance".into(), (relayer, funds)).await.unwrap();
+        }
+        let plan = DeployPlan { relayers: relayers.to_vec(), ..DeployPlan::default() };
+        let record = Some(self.deployment.clone());
+        let deployed = deploy(&self.anvil.rpc_url(), &self.accounts[ADMIN], &plan, record).await.unwrap();
+        self.write("contracts.json", &serde_json::to_string(&deployed).unwrap());
+        deployed
     }
 
     /// Gives the wallets units of the token, with an approval.
-    pub async fn fund(&self, rpc: &str, deployment: &Deployment, wallets: &[PrivateKeySigner], units: u64) {
+    pub async fn fund(&self, deployment: &Deployment, wallets: &[PrivateKeySigner], units: u64) {
         let grant = TokenGrant { token: deployment.tokens[0].address, amount: U256::from(units) };
-        let funded = fund_wallets(rpc, self.admin, deployment, wallets, &[grant]).await.unwrap();
+        let (rpc, admin) = (self.anvil.rpc_url(), &self.accounts[ADMIN]);
+        let funded = fund_wallets(&rpc, admin, deployment, wallets, &[grant]).await.unwrap();
         funded.mined().await.unwrap();
     }
-}
 
-/// The sections of a configuration about the assets, their pair and the provider.
-pub fn market(deployment: &Deployment, solver: &PrivateKeySigner) -> String {
-    let (token, solver) = (deployment.tokens[0].address, solver.address());
-    format!(
-        r#"
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn config(&self) -> String {
+        let (rpc, dir) = (self.anvil.rpc_url(), self.dir.display());
+        // A TLS peer that never answers: notifications of blocks only make polls earlier.
+        let tls = self.silent.local_addr().unwrap();
+        // Two endpoints, which happen to be one node.
+        format!(
+            r#"
+environment = "test"
+[database]
+url = "env:SERVED_DATABASE"
+max_connections = 24
+[secrets]
+master_key = "file:{dir}/master"
+[api]
+listen = "127.0.0.1:0"
+[fix]
+listen = "127.0.0.1:0"
+[metrics]
+listen = "127.0.0.1:0"
+[settlement]
+fill_window = "1h"
+timelock_margin = "1d"
+[rails]
+offramp = "simulated"
+payout = "simulated"
+[[chains]]
+name = "anvil"
+chain_id = {chain}
+rpc_urls = ["{rpc}", "env:SERVED_NODE"]
+ws_url = "wss://{tls}"
+deployment = "{dir}/contracts.json"
+relayer_keys = ["env:SERVED_RELAYER", "file:{dir}/relayer"]
+confirmations = 1
+payout_gate = [{{ wait = "1 block" }}]
+poll_interval = "200ms"
+"#,
+            chain = self.deployment.chain_id
+        )
+    }
+
+    /// The sections of a configuration about the assets, their pair and the provider.
+    fn market(&self, deployment: &Deployment) -> String {
+        let (token, solver) = (deployment.tokens[0].address, self.accounts[SOLVER].address());
+        format!(
+            r#"
 [[assets]]
 symbol = "USDC"
 exponent = 6
@@ -76,26 +193,221 @@ id = "north"
 wallet = "{solver}"
 spread_bps = 10
 "#
-    )
+        )
+    }
+
+    /// The configuration with other texts in place of some of it.
+    pub fn configured(&self, pairs: &[(&str, String)]) -> String {
+        replaced(&read(&self.path("dvp.toml")), pairs)
+    }
+
+    /// A command with the configuration of this name.
+    pub fn dvp(&self, config: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(words).arg("--config").arg(self.path(config)).stdin(Stdio::null());
+        command.env("SERVED_DATABASE", self.database.url());
+        command.env("SERVED_NODE", self.anvil.rpc_url());
+        command.env("SERVED_RELAYER", hex::encode(self.accounts[RELAYERS[0]].to_bytes()));
+        // Neither a file nor a pipe is a terminal: nothing else keeps colours away.
+        command.env_remove("NO_COLOR");
+        command
+    }
+
+    fn ran(&self, words: &[&str]) -> Output {
+        self.dvp("dvp.toml", words).output().unwrap()
+    }
+
+    pub fn said(&self, words: &[&str]) -> Value {
+        self.said_by("dvp.toml", words)
+    }
+
+    /// The same with another configuration.
+    pub fn said_by(&self, config: &str, words: &[&str]) -> Value {
+        let output = self.dvp(config, words).arg("--json").output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(!output.stderr.contains(&0x1b), "colour codes in a pipe: {words:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// The output of a command, successful or not.
+    pub fn printed(&self, words: &[&str]) -> String {
+        String::from_utf8(self.ran(words).stdout).unwrap()
+    }
+
+    /// Whether a command went well.
+    pub fn did(&self, words: &[&str]) -> bool {
+        self.ran(words).status.success()
+    }
+
+    pub fn refused(&self, words: &[&str]) -> String {
+        let output = self.ran(words);
+        assert!(!output.status.success(), "{words:?} went well");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Creates the schema, a partner with a key, and the provider's inventory. Returns the key.
+    pub fn furnish(&self) -> Value {
+        self.said(&["migrate"]);
+        self.said(&["partner", "create", "--name", "acme", "--tier", "enterprise", "--limit", "600000"]);
+        let deposit = ["provider", "deposit", "--provider", "north", "--asset", "USD", "--id", "wire-1"];
+        let deposit = [&deposit[..], &["--amount-minor", "100000000000"]].concat();
+        assert_eq!(self.said(&deposit)["repeated"], false);
+        assert_eq!(self.said(&deposit)["repeated"], true);
+        self.said(&["key", "issue", "--partner", "acme", "--env", "test"])
+    }
+
+    /// The first column of the first row.
+    pub async fn one<T>(&self, statement: &'static str) -> T
+    where
+        (T,): Selected,
+    {
+        let mut conn = PgConnection::connect(self.database.url()).await.unwrap();
+        sqlx::query_as::<_, (T,)>(statement).fetch_one(&mut conn).await.unwrap().0
+    }
+
+    /// The fields of a sandbox's ready file.
+    pub fn seen(
+        &self,
+        http: &str,
+        keys: &Value,
+        deployment: &Deployment,
+        wallets: &[PrivateKeySigner],
+    ) -> Value {
+        let key = |key: &PrivateKeySigner| format!("0x{}", hex::encode(key.to_bytes()));
+        json!({
+            "http": http,
+            "databaseUrl": self.database.url(),
+            "partner": {"apiKey": keys["apiKey"], "signingSecret": keys["signingSecret"]},
+            "chain": {
+                "rpcUrl": self.anvil.rpc_url(), "chainId": deployment.chain_id, "name": "anvil",
+                "contracts": {"permit": deployment.permit, "escrow": deployment.escrow},
+                "tokens": [{"address": deployment.tokens[0].address}],
+                "wallets": wallets.iter().map(|one| json!({"privateKey": key(one)})).collect::<Vec<_>>(),
+            },
+        })
+    }
+
+    /// The same with the wallet alone.
+    pub fn seen_by_a_partner(&self, http: SocketAddr, keys: &Value) -> Value {
+        self.seen(&format!("http://{http}"), keys, &self.deployment, std::slice::from_ref(&self.wallet))
+    }
+
+    pub fn serve(&self, roles: &str) -> ServedProcess {
+        self.serve_over(roles, self.database.url())
+    }
+
+    /// The same over a database that is reached by another URL.
+    pub fn serve_over(&self, roles: &str, database: &str) -> ServedProcess {
+        let mut command = self.dvp("dvp.toml", &["serve", "--roles", roles]);
+        command.env("SERVED_DATABASE", database);
+        ServedProcess::start(command, self.path(&format!("{roles}.log")))
+    }
 }
 
-/// The fields of a sandbox's ready file.
-pub fn seen(
-    http: &str,
-    keys: &Value,
-    rpc: &str,
-    deployment: &Deployment,
-    wallets: &[PrivateKeySigner],
-) -> Value {
-    let wallet = |key: &PrivateKeySigner| json!({"privateKey": format!("0x{}", hex::encode(key.to_bytes()))});
-    json!({
-        "http": http,
-        "partner": {"apiKey": keys["apiKey"], "signingSecret": keys["signingSecret"]},
-        "chain": {
-            "rpcUrl": rpc, "chainId": deployment.chain_id, "name": "anvil",
-            "contracts": {"permit": deployment.permit, "escrow": deployment.escrow},
-            "tokens": [{"address": deployment.tokens[0].address}],
-            "wallets": wallets.iter().map(wallet).collect::<Vec<_>>(),
-        },
+/// Deploys the contracts with one token.
+async fn contracts(anvil: &Anvil, accounts: &[PrivateKeySigner], relayers: &[usize]) -> Deployment {
+    let of = |parts: &[usize]| parts.iter().map(|part| accounts[*part].address()).collect();
+    let plan = DeployPlan {
+        tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
+        solvers: of(&[SOLVER]),
+        relayers: of(relayers),
+        operators: of(&OPERATORS),
+        ..DeployPlan::default()
+    };
+    deploy(&anvil.rpc_url(), &accounts[ADMIN], &plan, None).await.unwrap()
+}
+
+/// What a remote signer signs for the contracts, as the documentation says.
+pub fn policy_for(deployment: &Deployment) -> Policy {
+    let functions = functions(deployment).map(|function| (function.contract, function.selector));
+    Policy {
+        chain_id: deployment.chain_id,
+        functions: functions.into(),
+        fee_cap_wei: 500_000_000_000,
+        per_minute: 10_000,
+    }
+}
+
+/// The text with these pieces, each of which it has, replaced.
+pub fn replaced(text: &str, pairs: &[(&str, String)]) -> String {
+    pairs.iter().fold(text.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "there is no {from:?} in\n{text}");
+        text.replace(from, to)
     })
+}
+
+/// A process of the service.
+pub struct ServedProcess {
+    child: Child,
+    log: PathBuf,
+}
+
+/// A file; nothing while it is not there.
+pub fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+impl ServedProcess {
+    /// Starts a program with a log of its own.
+    pub fn start(mut command: Command, log: PathBuf) -> Self {
+        let file = fs::File::create(&log).unwrap();
+        let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+        Self { child, log }
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> String {
+        read(&self.log)
+    }
+
+    /// Waits until it says that it is ready; where REST listens, when it does.
+    pub async fn ready(&mut self) -> Option<SocketAddr> {
+        until("a ready process", async || {
+            let has_ended = self.child.try_wait().unwrap().is_some();
+            let is_ready = self.log().contains("dvp::serve: ready");
+            assert!(is_ready || !has_ended, "it ended:\n{}", self.log());
+            is_ready
+        })
+        .await;
+        self.address("http=Some(")
+    }
+
+    /// Where a line of its log says that something is, as in `fix=Some(127.0.0.1:9880)`.
+    pub fn address(&self, before: &str) -> Option<SocketAddr> {
+        self.log().split_once(before)?.1.split([')', ' ', '\n']).next()?.parse().ok()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success(), "kill {signal} {pid}");
+    }
+
+    pub fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> ExitStatus {
+        answer(async || self.has_ended(), Option::is_some).await.unwrap()
+    }
+
+    pub async fn ended_well(mut self) {
+        let (status, log) = (self.ended().await, self.log());
+        assert!(status.success() && !log.contains("panicked"), "{status}\n{log}");
+        assert!(log.contains(" INFO ") && !log.contains('\u{1b}'), "colour codes in a file:\n{log}");
+    }
+}
+
+impl Drop for ServedProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "{}", self.log());
+        }
+    }
 }

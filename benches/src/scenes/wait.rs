@@ -7,9 +7,6 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// Asks again and again until the answer is as wanted, and returns it.
-///
-/// # Panics
-/// When it is not in time, with the last answer.
 pub async fn answer<T: Debug>(mut ask: impl AsyncFnMut() -> T, is_wanted: impl Fn(&T) -> bool) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -23,9 +20,6 @@ pub async fn answer<T: Debug>(mut ask: impl AsyncFnMut() -> T, is_wanted: impl F
 }
 
 /// Looks again and again until it is so.
-///
-/// # Panics
-/// When it is not in time.
 pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     answer(async || (what, is_so().await), |(_, is_so)| *is_so).await;
 }

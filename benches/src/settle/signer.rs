@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use alloy::primitives::Address;
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, bail};
 use dvp_chain_indexer::deploy::Deployment;
-use dvp_chain_indexer::relayer::functions::functions;
 use dvp_testing::signer::{Policy, RemoteSigner};
-use dvp_testing::softhsm::{self, CONFIGURATION, PIN, TOKEN, Token};
+use dvp_testing::softhsm::{self, CONFIGURATION, PIN, Token};
+
+use crate::scenes::served::policy_for;
 
 /// Where the key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -27,7 +27,6 @@ pub(super) struct Signer {
 }
 
 /// Whether there is no token yet.
-#[must_use]
 pub fn needs_token() -> bool {
     std::env::var_os(CONFIGURATION).is_none()
 }
@@ -50,9 +49,8 @@ impl Signer {
             SignerKind::Remote => {
                 let key = PrivateKeySigner::random();
                 let address = key.address();
-                let policy = Policy { chain_id: 31337, functions: vec![], fee_cap_wei: 0, per_minute: 0 };
-                let signer = RemoteSigner::start(key, policy).await;
-                (at(&signer, address), Some(signer))
+                let signer = RemoteSigner::start(key, Policy::default()).await;
+                (signer.section("remote_signers", address), Some(signer))
             }
         };
         fs::write(&file, text)?;
@@ -69,12 +67,7 @@ impl Signer {
         let Some(remote) = &self.remote else { return Ok(()) };
         let record = fs::read(record).with_context(|| record.display().to_string())?;
         let deployment: Deployment = serde_json::from_slice(&record)?;
-        remote.change_policy(|policy| {
-            policy.functions =
-                functions(&deployment).map(|function| (function.contract, function.selector)).into();
-            policy.fee_cap_wei = 500_000_000_000;
-            policy.per_minute = 10_000;
-        });
+        remote.change_policy(|policy| *policy = policy_for(&deployment));
         Ok(())
     }
 }
@@ -87,21 +80,5 @@ fn in_token(dir: &Path) -> anyhow::Result<String> {
     fs::write(&pin, PIN)?;
     let owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs::set_permissions(&pin, owner)?;
-    Ok(format!(
-        "[[pkcs11_signers]]\nmodule = \"{}\"\ntoken = \"{TOKEN}\"\nkey = \"{key}\"\n\
-         pin = \"file:{}\"\naddress = \"{address}\"\n",
-        softhsm::module().display(),
-        pin.display(),
-    ))
-}
-
-fn at(signer: &RemoteSigner, address: Address) -> String {
-    format!(
-        "[[remote_signers]]\nurl = \"{}\"\naddress = \"{address}\"\nca = \"{}\"\n\
-         client_certificate = \"{}\"\nclient_key = \"{}\"\n",
-        signer.url(),
-        signer.file("ca.pem").display(),
-        signer.file("client.pem").display(),
-        signer.file("client.key").display(),
-    )
+    Ok(softhsm::section("pkcs11_signers", &key, address, &pin))
 }

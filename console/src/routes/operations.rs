@@ -165,11 +165,11 @@ pub(crate) async fn make(Visit { console, operator }: Visit, Sent(form): Sent<Op
     let mut conn = console.acting().await?;
     let operation = form.operation(&mut conn, &console).await?;
     let maker = Maker { operator: &operator.name, reason: &form.reason, evidence: &form.evidence };
-    let requested = match request(&mut conn, form.id.trim(), &operation, maker).await {
-        Ok(requested) => Ok(requested),
-        Err(LedgerError::Store(error)) => Err(error.into()),
-        Err(refused) => Err(PageError::Conflict(sentence(&refused.to_string()))),
-    };
+    let requested =
+        request(&mut conn, form.id.trim(), &operation, maker).await.map_err(|error| match error {
+            LedgerError::Store(error) => error.into(),
+            refused => PageError::Conflict(sentence(&refused.to_string())),
+        });
     let subject = format!("{}: {}", form.operation, form.id);
     operator.requested(&mut conn, ROUTE, &subject, requested).await
 }

@@ -163,20 +163,6 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_is_held_once_and_may_use_its_own_hold() {
-        let mut holds = QuoteHolds::default();
-        let (acme, quote) = (holder("acme"), terms(&[("north", 30), ("south", 5), ("north", 20)]));
-        let free = |_: &str| Minor::new(100);
-        assert_eq!(holds.take(&acme, &quote, free, 10_000), Ok(()));
-        let held = |holds: &QuoteHolds, own| holds.held("north", "USD", own).get();
-        assert_eq!((held(&holds, None), held(&holds, Some(&quote))), (50, 0));
-        assert_eq!(holds.take(&holder("other"), &terms(&[("north", 51)]), free, 10_000), Err(NotHeld));
-        assert_eq!(holds.take(&holder("other"), &terms(&[("north", 50)]), free, 10_000), Ok(()));
-        holds.release(&acme, &quote);
-        assert_eq!((held(&holds, None), holds.held("south", "USD", None)), (50, Minor::ZERO));
-    }
-
-    #[test]
     fn a_partner_holds_at_most_its_share_and_a_refused_quote_nothing() {
         let mut holds = QuoteHolds::default();
         let (acme, free) = (holder("acme"), |_: &str| Minor::new(100));

@@ -227,6 +227,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::terms::AssetAmount;
 
     fn key(scope: LimitScope, target: &str) -> LimitKey {
         LimitKey { scope, target: target.into(), asset: "USD".into() }
@@ -249,73 +250,23 @@ mod tests {
     }
 
     #[test]
-    fn open_orders_have_a_separate_sum() {
-        let partner = key(LimitScope::Partner, "p");
-        let mut limits = Limits::from_iter([
-            (partner.clone(), Period::Day, Minor::new(1000)),
-            (partner.clone(), Period::Open, Minor::new(100)),
-        ]);
-        limits.set_used([(partner.clone(), Minor::new(500))]);
-        limits.set_open([(partner, Minor::new(60))]);
-        let exceeded = Some(Exceeded { scope: LimitScope::Partner, period: Period::Open });
-        assert_eq!((limits.exceeded(&order(41)), limits.exceeded(&order(40))), (exceeded, None));
-        limits.take(&order(40));
-        assert_eq!(limits.exceeded(&order(1)), exceeded);
-    }
-
-    #[test]
-    fn an_order_counts_for_its_rails_and_chains() {
-        use crate::plan::OrderKind;
-        use crate::settlement::tests::terms_of;
-        use crate::terms::AssetAmount;
-        let of = |terms: &Terms| -> Vec<(&'static str, String, String, u128)> {
-            amounts_of(terms)
-                .into_iter()
-                .filter(|(key, _)| matches!(key.scope, LimitScope::Rail | LimitScope::Chain))
-                .map(|(key, amount)| (key.scope.as_str(), key.target, key.asset, amount.get()))
-                .collect()
-        };
-        let mut token = terms_of(OrderKind::TokenToFiat);
-        token.input.chain = Some("anvil".into());
-        let (input, output) = (token.input.amount.get(), token.output.amount.get());
-        assert_eq!(
-            of(&token),
-            [
-                ("rail", "offramp".to_owned(), token.input.asset.clone(), input),
-                ("rail", "payout".to_owned(), token.output.asset.clone(), output),
-                ("chain", "anvil".to_owned(), token.input.asset.clone(), input),
-            ]
-        );
+    fn an_order_across_counts_for_both_chains_and_the_rail_that_converts() {
         let across = crate::settlement::tests::across();
         let (given, got) = (&across.input, &across.output);
-        let of_chain = |side: &AssetAmount| {
-            ("chain", side.chain.clone().unwrap_or_default(), side.asset.clone(), side.amount.get())
+        let of = |scope: LimitScope, target: &str, side: &AssetAmount| {
+            (scope, target.to_owned(), side.asset.clone(), side.amount)
         };
-        assert_eq!(
-            of(&across),
-            [
-                ("rail", "offramp".to_owned(), given.asset.clone(), given.amount.get()),
-                of_chain(got),
-                of_chain(given)
-            ],
-            "both chains, and the rail that converts"
-        );
-        let money = terms_of(OrderKind::FiatToFiat);
-        assert_eq!(
-            of(&money),
-            [("rail", "payout".to_owned(), money.output.asset.clone(), money.output.amount.get())]
-        );
-    }
-
-    #[test]
-    fn an_order_limit_applies_to_each_order_and_only_to_its_subject() {
-        let mut limits = Limits::from_iter([(key(LimitScope::Partner, "p"), Period::Order, Minor::new(100))]);
-        let exceeded = Some(Exceeded { scope: LimitScope::Partner, period: Period::Order });
-        limits.take(&order(100));
-        assert_eq!((limits.exceeded(&order(100)), limits.exceeded(&order(101))), (None, exceeded));
-        for other in [key(LimitScope::Partner, "q"), key(LimitScope::Pair, "p")] {
-            assert_eq!(limits.exceeded(&BTreeMap::from([(other, Minor::new(101))])), None);
-        }
+        let counted: Vec<_> = amounts_of(&across)
+            .into_iter()
+            .filter(|(key, _)| matches!(key.scope, LimitScope::Rail | LimitScope::Chain))
+            .map(|(key, amount)| (key.scope, key.target, key.asset, amount))
+            .collect();
+        let expected = [
+            of(LimitScope::Rail, "offramp", given),
+            of(LimitScope::Chain, "away", got),
+            of(LimitScope::Chain, "home", given),
+        ];
+        assert_eq!(counted, expected);
     }
 
     #[test]
@@ -330,14 +281,5 @@ mod tests {
         assert_eq!(limits.room_of_provider("north", "USD"), Minor::new(30));
         assert_eq!(limits.room_of_provider("north", "EUR"), Minor::new(u128::MAX));
         assert_eq!(limits.room_of_provider("south", "USD"), Minor::new(u128::MAX));
-    }
-
-    #[test]
-    fn every_limit_has_its_own_code() {
-        let codes: std::collections::BTreeSet<_> = LimitScope::ALL
-            .into_iter()
-            .flat_map(|scope| Period::ALL.map(|period| Exceeded { scope, period }.as_str()))
-            .collect();
-        assert_eq!(codes.len(), LimitScope::ALL.len() * Period::ALL.len());
     }
 }

@@ -145,14 +145,4 @@ mod tests {
             assert!(out.stops_leg(leg, false) && !out.stops_leg(leg, true));
         }
     }
-
-    #[test]
-    fn a_pair_has_a_direction() {
-        let pair = pauses(&[(Scope::Pair, "USDC/USD")]);
-        assert!(
-            pair.stops_pair("USDC", "USD")
-                && !pair.stops_pair("USD", "USDC")
-                && !pair.stops_pair("USDC", "EUR")
-        );
-    }
 }

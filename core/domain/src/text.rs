@@ -6,7 +6,7 @@
 //! peer's text.
 //!
 //! Kept by `fix-gateway/tests/it/fields.rs::every_field_of_fix_44_refuses_values_that_cannot_be_stored` and
-//! `api/tests/it/texts.rs::every_text_of_an_intent_is_checked`.
+//! `api/tests/it/bodies.rs::every_text_of_a_body_is_checked`.
 
 use serde_json::{Map, Value};
 

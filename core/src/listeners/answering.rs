@@ -1,4 +1,4 @@
-//! Closes a connection whose peer stops reading its answers, for the listeners of the API and the console.
+//! Closes a connection whose peer stops reading its answers.
 
 use std::future::Future as _;
 use std::io;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A connection that fails when the peer takes longer than a limit to read what is written.
 #[derive(Debug)]
-pub struct Answering<Io> {
+pub(super) struct Answering<Io> {
     io: Io,
     limit: Duration,
     /// Set when the peer's buffer is full, cleared when everything is written.
@@ -19,7 +19,7 @@ pub struct Answering<Io> {
 }
 
 impl<Io> Answering<Io> {
-    pub const fn new(io: Io, limit: Duration) -> Self {
+    pub(super) const fn new(io: Io, limit: Duration) -> Self {
         Self { io, limit, deadline: None }
     }
 

@@ -14,10 +14,9 @@ use dvp_domain::settlement::leg::LegKind;
 use dvp_testing::Harness;
 use dvp_testing::chain::failed;
 use dvp_testing::orders::{Terms, order_at};
-use sqlx::types::Json;
 
 use crate::chains;
-use crate::scenes::both_decide;
+use crate::scenes::{both_decide, report_on};
 
 const HOME: i64 = 31_337;
 const BASE: i64 = 8_453;
@@ -104,16 +103,7 @@ async fn a_payment_is_believed_of_its_own_chain_only() {
     for (chain, fact) in
         [(HOME, expected::goal(&transfer)), (BASE, expected::goal(&fill)), (BASE, ChainFact::Cancelled)]
     {
-        sqlx::query(
-            "insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
-             values ($1, $2, 'x', $3, sha256(random()::text::bytea), sha256('t'), 0, now())",
-        )
-        .bind(chain)
-        .bind(&entity)
-        .bind(Json(fact))
-        .execute(harness.pool())
-        .await
-        .unwrap();
+        report_on(&harness, chain, &entity, &fact, 0).await;
     }
     harness.wait_for_count("select count(*) from chain_fact where differs is not null", 3).await;
     harness.wait_for_state(&reference, "paying").await;

@@ -13,16 +13,9 @@ const UNANSWERED: Terms<'static> = Terms { account: "000123450007", ..PAID };
 /// It rests before its first leg.
 const RESTS: Terms<'static> = Terms { account: "000123450008", ..PAID };
 
-async fn harness() -> Harness {
-    let harness = scenes::harness().await;
-    harness.fund("north", "EUR", 1_000_000).await;
-    harness.deposit("USD", 1_000_000).await;
-    harness
-}
-
 /// With workers that have carried out an order.
 async fn working() -> Harness {
-    let harness = harness().await;
+    let harness = scenes::prefunded().await;
     harness.start_workers();
     let reference = harness.accept(order_for(&PAID)).await.reference;
     harness.wait_for_state(&reference, "completed").await;
@@ -65,7 +58,7 @@ async fn an_order_whose_payout_is_due_begins_in_the_commit_of_its_acceptance() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_rests_or_finds_no_worker_waits_for_its_timer() {
-    let harness = harness().await;
+    let harness = scenes::prefunded().await;
     let unattended = harness.accept(order_for(&PAID)).await.reference;
     assert_eq!(written(&harness, &unattended).await, ("accepted".into(), 1, 1, 1, 0));
     harness.start_workers();

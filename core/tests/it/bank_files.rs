@@ -255,15 +255,6 @@ async fn a_payment_does_not_count_as_sent_while_the_outbox_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_order_is_never_written() {
-    let place = BankScene::new().await;
-    let late = request("b", true);
-    assert_eq!(place.files.submit(&late).await, Err(RailError::Unconfirmed));
-    assert_eq!(place.files.status(&late).await, Ok(RailStatus::NeverSeen));
-    assert_eq!(count(place.files.folder().outbox()).await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_payment_that_a_restored_database_has_forgotten_is_not_ordered_again() {
     for forget in [
         "delete from bank_payment",

@@ -103,42 +103,16 @@ async fn an_unreadable_file_is_refused_with_an_alarm_that_an_operator_clears() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_cannot_be_imported_delays_no_other() {
+async fn a_file_with_the_longest_name_is_archived_beside_another_one_of_that_name() {
     let scene = BankScene::new().await;
     let files = patient(&scene);
-    let folder = scene.files.folder();
     let answers = answered(&scene, "e").await;
-    // Two files with the longest possible names, which the archive has already.
     let long = "0".repeat(255);
-    for _ in 0..2 {
-        fs::write(folder.inbox().join(&long), &answers[0].1).await.unwrap();
+    for (_, content) in &answers {
+        fs::write(scene.files.folder().inbox().join(&long), content).await.unwrap();
         assert_eq!(files.take_in().await.unwrap(), 1);
     }
-    // A file that the database refuses to import.
-    sqlx::raw_sql(
-        "create function refuse() returns trigger language plpgsql as \
-         $$ begin if new.name = '1-bad' then raise exception 'refused'; end if; return new; end $$; \
-         create trigger refuse before insert on bank_file for each row execute function refuse()",
-    )
-    .execute(scene.harness.pool())
-    .await
-    .unwrap();
-    fs::write(folder.inbox().join("1-bad"), &answers[1].1).await.unwrap();
-    fs::write(folder.inbox().join("2-half"), &answers[1].1[..100]).await.unwrap();
-    let mut other = answers[1].1.clone();
-    other.extend(b"\n");
-    fs::write(folder.inbox().join("3-good"), &other).await.unwrap();
-    assert_eq!(files.take_in().await.unwrap(), 1);
     assert!(is_paid(&scene, "e").await);
-    assert_eq!(folder.list_inbox().await.unwrap(), ["1-bad", "2-half"]);
-    // It is imported when the cause is removed.
-    sqlx::raw_sql("drop trigger refuse on bank_file").execute(scene.harness.pool()).await.unwrap();
-    scene.files.take_in().await.unwrap();
-    dvp_testing::wait::wait_for("the file", || async {
-        files.take_in().await.unwrap();
-        (folder.list_inbox().await.unwrap() == ["2-half"]).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

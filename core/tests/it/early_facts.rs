@@ -30,9 +30,7 @@ async fn a_release_that_comes_during_the_payout_completes_the_order_after_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn facts_of_steps_that_were_forgotten_are_applied_as_the_order_comes_to_them() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123456789")).await.reference;
+    let (harness, reference) = scenes::begun("000123456789").await;
     let (entity, create) = harness.command(&reference, "create").await;
     let ChainCommand::Create(_) = &create else { panic!("{create:?}") };
     // The same lock twice, and what followed it, in another order than the service would have it.
@@ -49,9 +47,7 @@ async fn facts_of_steps_that_were_forgotten_are_applied_as_the_order_comes_to_th
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fact_that_an_ended_order_never_took_is_used_up() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123450003")).await.reference;
+    let (harness, reference) = scenes::begun("000123450003").await;
     let (entity, create) = harness.command(&reference, "create").await;
     harness.report_fact(&entity, &ChainFact::Settled { swap: None }).await;
     harness.wait_for_count("select count(*) from chain_fact where early_at is not null", 1).await;
@@ -71,17 +67,7 @@ async fn a_lock_from_before_its_command_gives_the_command_its_times() {
         let ChainFact::Created { timelock, amount, lock } = expected::goal(&create) else { panic!() };
         let lock = Box::new(LockTerms { fill_deadline: lock.fill_deadline - 60, ..*lock });
         let fact = ChainFact::Created { timelock: timelock - 60, amount, lock };
-        sqlx::query(
-            "insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
-             values (31337, $1, 'created', $2, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, \
-                     now() - make_interval(hours => $3))",
-        )
-        .bind(&entity)
-        .bind(serde_json::to_value(&fact).unwrap())
-        .bind(hours)
-        .execute(harness.pool())
-        .await
-        .unwrap();
+        scenes::report_on(&harness, 31_337, &entity, &fact, hours).await;
         if follows {
             harness.wait_for_state(&reference, "committing").await;
             let (_, adopted) = harness.command(&reference, "create").await;

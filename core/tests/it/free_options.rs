@@ -86,18 +86,6 @@ async fn a_wallet_that_is_emptied_after_each_acceptance_cools_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_that_fail_for_other_reasons_cost_nothing() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let wallet = PrivateKeySigner::random();
-    for code in ["lock_rejected", "permit_expired"].into_iter().cycle().take(12) {
-        let reference = submit(&harness.engine, &harness.tenant, of(&wallet, 0)).await.unwrap();
-        empty(&harness, &reference, code).await;
-    }
-    assert_eq!(harness.count("select count(*) from abandonment").await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_partner_with_many_wallets_cools_down_and_a_busy_one_does_not() {
     let harness = scenes::harness().await;
     harness.start_workers();

@@ -1,13 +1,10 @@
-//! Legs that must not begin, rails that hang, processes that are suspended beyond their claims.
+//! Rails that hang, processes that are suspended beyond their claims.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use dvp_core::context::now;
-use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{RailAnswer, State};
-use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
+use dvp_rails::{Rail, RailFuture, RailRequest, RailStatus};
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::Fault;
 use dvp_store::orders::effects::{self, EffectEnd, EffectKind, EndedEffect};
@@ -20,32 +17,6 @@ use crate::scenes;
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
-
-/// A rail that is down, and counts the attempts. It answers queries when the test says so: it knows no call.
-#[derive(Default)]
-struct Down {
-    calls: AtomicU32,
-    queries: AtomicU32,
-    is_back: AtomicBool,
-}
-
-impl Rail for Down {
-    fn submit<'a>(&'a self, _request: &'a RailRequest) -> RailFuture<'a, RailAnswer> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async { Err(RailError::Down("closed".into())) })
-    }
-
-    fn status<'a>(&'a self, _request: &'a RailRequest) -> RailFuture<'a, RailStatus> {
-        self.queries.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async {
-            if self.is_back.load(Ordering::Relaxed) {
-                Ok(RailStatus::NeverSeen)
-            } else {
-                Err(RailError::Down("closed".into()))
-            }
-        })
-    }
-}
 
 /// A rail that never answers for accounts ending in 6666, and records each call's time limit.
 struct Hanging {
@@ -73,69 +44,9 @@ pub(crate) async fn entity_of(harness: &Harness, reference: &str) -> Vec<u8> {
     harness.row_of::<(Vec<u8>,)>("select entity from execution where reference = $1", reference).await.0
 }
 
-/// Reports the lock, with this much time left until anyone may cancel it, and some two hours to its timelock.
-async fn lock_with(harness: &Harness, reference: &str, seconds_left: u64) {
-    harness.wait_for_state(reference, "locking").await;
-    sqlx::query(
-        "update chain_command set payload = jsonb_set(payload, '{fill_deadline}', to_jsonb($1::int8))",
-    )
-    .bind(i64::try_from(now().unix_secs() + seconds_left).unwrap())
-    .execute(harness.pool())
-    .await
-    .unwrap();
-    harness.play(reference, "create").await;
-}
-
 pub(crate) async fn failure_code(harness: &Harness, reference: &str) -> String {
     let view = harness.view(reference).await;
     view.failure.unwrap().code
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_conversion_without_time_to_pay_and_release_does_not_begin() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123456789")).await.reference;
-    lock_with(&harness, &reference, 600).await;
-    harness.wait_for_state(&reference, "conversion_failed").await;
-    assert_eq!(failure_code(&harness, &reference).await, "fill_deadline_near");
-    assert_eq!(harness.count("select count(*) from simulated_rail").await, 0);
-    harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Refunded).await;
-    let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true'";
-    harness.wait_for_count(refunded, 1).await;
-    assert_eq!(harness.account("escrow", "USDC").await, "0");
-    harness.check_books().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_payout_whose_bank_was_down_until_it_was_too_late_fails_by_the_banks_word() {
-    let harness = scenes::harness().await;
-    let bank = Arc::new(Down::default());
-    harness.start_workers_paying(bank.clone());
-    let reference = harness.accept(order("000123456789")).await.reference;
-    harness.play_until(&reference, |kind| kind == "fill").await;
-    harness.wait_for_state(&reference, "paying").await;
-    wait_for("a try", || async { (bank.calls.load(Ordering::Relaxed) > 1).then_some(()) }).await;
-    // As if that much time had passed.
-    let late = "update execution set state = jsonb_set(state, '{lock,deadlines,pay_before}', '0')";
-    harness.run(late).await;
-    let due = "update effect set run_at = now()";
-    harness.run(due).await;
-    wait_for("two queries", || async { (bank.queries.load(Ordering::Relaxed) > 1).then_some(()) }).await;
-    // The database may have forgotten a call.
-    harness.wait_for_state(&reference, "paying").await;
-    bank.is_back.store(true, Ordering::Relaxed);
-    // A query counts as a call that may be in flight.
-    let long_ago = "update effect set called_at = now() - interval '1 minute', run_at = now()";
-    harness.run(long_ago).await;
-    harness.wait_for_state(&reference, "payout_failed").await;
-    assert_eq!(failure_code(&harness, &reference).await, "timelock_near");
-    let reported = harness.events(&reference).await;
-    assert_eq!(reported[2..], ["offramp.completed", "payout.initiated", "payout.failed"]);
-    assert_eq!(harness.count("select count(*) from effect").await, 0);
-    // The relayer does not return what is committed on the chain.
-    assert_eq!(harness.count("select count(*) from chain_command where kind = 'cancel'").await, 0);
-    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use dvp_store::orders::executions::RefType;
 use serde_json::Value;
 
 use crate::commitment::commands;
-use crate::guard::entity_of;
+use crate::guard::{entity_of, failure_code};
 use crate::scenes;
 use crate::settling::STRAIGHT;
 use dvp_testing::Harness;
@@ -16,6 +16,11 @@ use dvp_testing::wait::wait_for;
 
 const DOLLARS_TO_EUROS: Terms<'static> =
     Terms { input: ("USD", 100_000), output: "EUR", account: "000123456789" };
+
+pub(crate) const DOLLARS_TO_TOKEN: Terms<'static> =
+    Terms { input: ("USD", 100_000), output: "USDC", account: "" };
+pub(crate) const COIN_TO_TOKEN: Terms<'static> =
+    Terms { input: ("WETH", 1_000_000_000_000_000_000), output: "USDC", account: "" };
 
 fn provider(id: &str) -> Owner {
     Owner::Provider(id.into())
@@ -86,8 +91,7 @@ async fn tokens_for_tokens_are_swapped_in_one_transaction() {
     let harness = scenes::harness().await;
     harness.fund("north", "USDC", 10_000_000_000).await;
     harness.start_workers();
-    let input = 1_000_000_000_000_000_000;
-    let request = order_for(&Terms { input: ("WETH", input), output: "USDC", account: "" });
+    let request = order_for(&COIN_TO_TOKEN);
     let user = request.user.clone();
     let accepted = harness.accept(request).await;
     harness.play_chain(&accepted.reference).await;
@@ -97,7 +101,7 @@ async fn tokens_for_tokens_are_swapped_in_one_transaction() {
     let (payload,): (Value,) = harness.row("select payload from chain_command where kind = 'swap'").await;
     assert_eq!(
         (&payload["maker"], &payload["amount"]),
-        (&Value::from(user.as_str()), &input.to_string().into())
+        (&Value::from(user.as_str()), &COIN_TO_TOKEN.input.1.to_string().into())
     );
     assert_eq!(payload["output"]["receiver"], user);
     assert_eq!(payload["output"]["amount"], accepted.plan.priced.output.to_string());
@@ -115,8 +119,7 @@ async fn money_for_tokens_is_converted_and_transferred_without_a_lock() {
     harness.fund("north", "USDC", 10_000_000_000).await;
     harness.deposit("USD", 100_000).await;
     harness.start_workers();
-    let accepted =
-        harness.accept(order_for(&Terms { input: ("USD", 100_000), output: "USDC", account: "" })).await;
+    let accepted = harness.accept(order_for(&DOLLARS_TO_TOKEN)).await;
     harness.play_chain(&accepted.reference).await;
     harness.wait_for_state(&accepted.reference, "completed").await;
     assert_eq!(harness.events(&accepted.reference).await, STRAIGHT);
@@ -143,22 +146,6 @@ async fn a_failed_payout_returns_the_balances_of_partner_and_provider() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_that_can_never_succeed_fails_the_payout() {
-    let harness = scenes::harness().await;
-    harness.fund("north", "USDC", 10_000_000_000).await;
-    harness.deposit("USD", 100_000).await;
-    harness.start_workers();
-    let accepted =
-        harness.accept(order_for(&Terms { input: ("USD", 100_000), output: "USDC", account: "" })).await;
-    harness.wait_for_state(&accepted.reference, "paying").await;
-    let entity = entity_of(&harness, &accepted.reference).await;
-    harness.report_fact(&entity, &failed("transfer", "insufficient_funds")).await;
-    harness.wait_for_state(&accepted.reference, "payout_failed").await;
-    assert_eq!(harness.balance(&harness.partner(), "USD").await, (100_000, 0));
-    harness.check_books().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_or_expired_order_releases_its_reservations() {
     let harness = scenes::harness().await;
     harness.fund("north", "EUR", 1_000_000).await;
@@ -180,18 +167,28 @@ async fn a_cancelled_or_expired_order_releases_its_reservations() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_swap_that_cannot_succeed_moves_nothing() {
+async fn a_command_that_can_never_succeed_ends_its_order_and_frees_its_funds() {
     let harness = scenes::harness().await;
     harness.fund("north", "USDC", 10_000_000_000).await;
+    harness.deposit("USD", 100_000).await;
     harness.start_workers();
-    let input = 1_000_000_000_000_000_000;
-    let request = order_for(&Terms { input: ("WETH", input), output: "USDC", account: "" });
-    let reference = harness.accept(request).await.reference;
-    harness.wait_for_state(&reference, "locking").await;
-    let entity = entity_of(&harness, &reference).await;
-    harness.report_fact(&entity, &failed("swap", "permit_expired")).await;
-    harness.wait_for_state(&reference, "failed").await;
-    assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
+    let dollars = Terms { input: ("USDC", 100_000_000), output: "USD", account: "000123456789" };
+    let (locked, paid) =
+        (("locking", "failed", "intent.failed"), ("paying", "payout_failed", "payout.failed"));
+    for (command, code, terms, (waits, state, event)) in [
+        ("create", "permit_expired", dollars, locked),
+        ("swap", "permit_expired", COIN_TO_TOKEN, locked),
+        ("transfer", "insufficient_funds", DOLLARS_TO_TOKEN, paid),
+    ] {
+        let reference = harness.accept(order_for(&terms)).await.reference;
+        harness.wait_for_state(&reference, waits).await;
+        harness.report_fact(&entity_of(&harness, &reference).await, &failed(command, code)).await;
+        harness.wait_for_state(&reference, state).await;
+        assert_eq!(harness.events(&reference).await.last().unwrap(), event, "{command}");
+        assert_eq!(failure_code(&harness, &reference).await, code);
+        assert_eq!(harness.count("select sum(reserved)::int8 from account_balance").await, 0, "{command}");
+        harness.check_books().await;
+    }
+    assert_eq!(harness.balance(&harness.partner(), "USD").await, (100_000, 0));
     assert_eq!(harness.balance(&provider("north"), "USDC").await, (10_000_000_000, 0));
-    harness.check_books().await;
 }

@@ -49,17 +49,13 @@ async fn submitted(engine: &Engine, harness: &Harness, request: IntentRequest) -
     submit(engine, &harness.tenant, request).await.unwrap()
 }
 
-/// The delivered minor units of an order of 100 USDC.
-async fn delivered(harness: &Harness) -> u128 {
-    harness.accept(order("000123450000")).await.plan.priced.gross_output.get()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn each_limit_refuses_by_its_own_code_and_reserves_nothing() {
     wait_past_midnight().await;
     let harness = scenes::harness().await;
     let partner = harness.tenant.partner_id.clone();
-    let (input, output) = (100_000_000, delivered(&harness).await);
+    let first = harness.accept(order("000123450000")).await.plan.priced;
+    let (input, output, paid) = (100_000_000, first.gross_output.get(), first.output.get());
     let held = "select sum(reserved)::bigint from account_balance";
     let before = harness.count(held).await;
     for (scope, target, asset, amount) in [
@@ -67,17 +63,23 @@ async fn each_limit_refuses_by_its_own_code_and_reserves_nothing() {
         (LimitScope::Partner, partner.as_str(), "USDC", input),
         (LimitScope::Pair, "USDC/USD", "USDC", input),
         (LimitScope::Provider, "north", "USD", output),
+        (LimitScope::Rail, "offramp", "USDC", input),
+        (LimitScope::Rail, "payout", "USD", paid),
+        (LimitScope::Chain, "anvil", "USDC", input),
     ] {
         let prefix =
             if scope == LimitScope::Everything { String::new() } else { scope.as_str().to_owned() + "_" };
-        // One order was accepted today.
-        for (period, refused, room) in
-            [(Period::Order, amount - 1, amount), (Period::Day, 2 * amount - 1, 1 << 60)]
-        {
+        // One order was accepted today, and is open.
+        for (period, refused, room) in [
+            (Period::Order, amount - 1, amount),
+            (Period::Day, 2 * amount - 1, 1 << 60),
+            (Period::Open, 2 * amount - 1, 1 << 60),
+        ] {
             let of = |amount| limit(scope, target, asset, period, amount);
             set(&harness, &of(Some(refused))).await;
             let outcome = harness.submit(order("000123450000")).await;
-            assert_eq!(code(&outcome), format!("{prefix}{}_limit_exceeded", period.as_str()), "{scope:?}");
+            let code_of = format!("{prefix}{}_limit_exceeded", period.as_str());
+            assert_eq!(code(&outcome), code_of, "{scope:?} {target}");
             set(&harness, &of(Some(room))).await;
             set(&harness, &of(Some(refused))).await;
             set(&harness, &of(None)).await;
@@ -197,35 +199,8 @@ async fn open_orders_are_limited_in_all_processes_until_they_end() {
     wait_past_midnight().await;
     let harness = scenes::harness().await;
     let partner = harness.tenant.partner_id.clone();
-    let output = delivered(&harness).await;
+    harness.accept(order("000123450000")).await;
     assert_eq!(check_open(&harness).await, 100_000_000);
-    let input = 100_000_000;
-    for (scope, target, asset, amount) in [
-        (LimitScope::Everything, "", "USDC", input),
-        (LimitScope::Partner, partner.as_str(), "USDC", input),
-        (LimitScope::Pair, "USDC/USD", "USDC", input),
-        (LimitScope::Provider, "north", "USD", output),
-        (LimitScope::Rail, "offramp", "USDC", input),
-        (LimitScope::Rail, "payout", "USD", output),
-        (LimitScope::Chain, "anvil", "USDC", input),
-    ] {
-        let prefix =
-            if scope == LimitScope::Everything { String::new() } else { scope.as_str().to_owned() + "_" };
-        for period in [Period::Open, Period::Day, Period::Order] {
-            // One order is open, and was accepted today. The amount that a rail pays out is smaller than the
-            // provider's.
-            let of = |amount| limit(scope, target, asset, period, amount);
-            let refused = if period == Period::Order { amount / 2 } else { amount + amount / 2 };
-            set(&harness, &of(Some(refused))).await;
-            let outcome = harness.submit(order("000123450000")).await;
-            assert_eq!(
-                code(&outcome),
-                format!("{prefix}{}_limit_exceeded", period.as_str()),
-                "{scope:?} {target}"
-            );
-            set(&harness, &of(None)).await;
-        }
-    }
     let three = limit(LimitScope::Partner, &partner, "USDC", Period::Open, Some(130_000_000));
     set(&harness, &three).await;
     let engines = scenes::engines(&harness, 3);

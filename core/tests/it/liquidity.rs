@@ -1,7 +1,6 @@
 //! Sources of liquidity, through quotes and orders.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dvp_core::chain::{ChainAnswer, FeedReader, FeedRound, PriceBlock};
@@ -29,10 +28,16 @@ use dvp_testing::Harness;
 use dvp_testing::market::north;
 use dvp_testing::orders::order;
 
-/// An external HTTP server that gives every request the same answer.
+/// An external HTTP server that gives every request the same answer, until the test sets another one.
 pub(crate) struct ExternalServer {
     pub(crate) url: String,
-    requested: Arc<AtomicUsize>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+struct Shared {
+    manner: Manner,
+    requested: usize,
+    last: String,
 }
 
 #[derive(Clone)]
@@ -47,30 +52,48 @@ impl ExternalServer {
     pub(crate) async fn with(manner: Manner) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/rfq", listener.local_addr().unwrap());
-        let requested = Arc::new(AtomicUsize::new(0));
-        let counted = requested.clone();
+        let shared = Arc::new(Mutex::new(Shared { manner, requested: 0, last: String::new() }));
+        let server = Self { url, shared: Arc::clone(&shared) };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                counted.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(answer(stream, manner.clone()));
+                tokio::spawn(answer(stream, Arc::clone(&shared)));
             }
         });
-        Self { url, requested }
+        server
     }
 
-    fn requested(&self) -> usize {
-        self.requested.load(Ordering::SeqCst)
+    pub(crate) fn requested(&self) -> usize {
+        self.shared.lock().unwrap().requested
+    }
+
+    pub(crate) fn manner(&self) -> Manner {
+        self.shared.lock().unwrap().manner.clone()
+    }
+
+    pub(crate) fn set(&self, manner: Manner) {
+        self.shared.lock().unwrap().manner = manner;
+    }
+
+    /// The last request.
+    pub(crate) fn last(&self) -> String {
+        self.shared.lock().unwrap().last.clone()
     }
 }
 
-async fn answer(mut stream: TcpStream, manner: Manner) {
-    let mut request = [0; 4096];
-    let _ = stream.read(&mut request).await;
+async fn answer(mut stream: TcpStream, shared: Arc<Mutex<Shared>>) {
+    let mut request = vec![0; 65_536];
+    let read = stream.read(&mut request).await.unwrap_or(0);
+    let manner = {
+        let mut shared = shared.lock().unwrap();
+        shared.last = String::from_utf8_lossy(&request[..read]).into_owned();
+        shared.requested += 1;
+        shared.manner.clone()
+    };
     respond(stream, manner).await;
 }
 
 /// A peer that disconnects in the middle is ignored.
-pub(crate) async fn respond(mut stream: TcpStream, manner: Manner) {
+async fn respond(mut stream: TcpStream, manner: Manner) {
     let ok = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n\r\n";
     match manner {
         Manner::Answers(body) => {
@@ -143,7 +166,7 @@ fn providers(candidates: &[Candidate]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_over_http_is_ranked_with_the_others_and_shows_its_own_keys() {
+async fn a_provider_over_http_is_ranked_with_the_others_shows_its_own_keys_and_fills_orders() {
     let server = ExternalServer::with(Manner::Answers(good("0.9995"))).await;
     let source = external(&server.url, Duration::from_secs(60));
     let held = [("north", 100_000_000), ("seventh", 100_000_000)];
@@ -166,14 +189,7 @@ async fn a_provider_over_http_is_ranked_with_the_others_and_shows_its_own_keys()
     ] {
         assert_eq!(metadata[key], value, "{key}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_provider_over_http_fills_orders_from_its_account_at_its_last_price() {
-    let server = ExternalServer::with(Manner::Answers(good("0.9995"))).await;
-    let source = external(&server.url, Duration::from_secs(60));
-    let held = [("north", 100_000_000), ("seventh", 100_000_000)];
-    let harness = scenes::harness_over(&held, |_| beside_north(source)).await;
+    // Orders are filled from its account at its last price.
     harness.engine.context().liquidity.refresh().await;
     let accepted = harness.accept(order("000123456789")).await;
     assert_eq!(accepted.plan.solver_id, "seventh");

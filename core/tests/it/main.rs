@@ -33,7 +33,6 @@ mod fix_parts;
 mod free_options;
 mod guard;
 mod handed_over;
-mod histories;
 mod in_place;
 mod instructions;
 mod kinds;

@@ -1,9 +1,9 @@
-//! Network fees that follow the fees of the chain: quoted, locked with the quote or the order, and posted as locked.
+//! Network fees that follow the fees of the chain are quoted only while they are known; `tests/e2e/two_chains.rs` follows
+//! them from the quote to the ledger.
 
 use dvp_core::liquidity::{FEES_GOOD_FOR_MS, GasConfig, Liquidity};
 use dvp_core::writer::Outcome;
 use dvp_domain::decision::Reason;
-use dvp_domain::fees::{FeeItem, FeeType};
 use dvp_domain::liquidity::network_fee::ChainGas;
 use dvp_store::chain::{ChainFees, note_fees};
 use dvp_testing::Harness;
@@ -11,11 +11,9 @@ use dvp_testing::market::CHAIN_ID;
 use dvp_testing::orders::order;
 
 use crate::quote_holds::{quote, with_quote};
-use crate::{kinds, liquidity, scenes};
+use crate::{liquidity, scenes};
 
 const GWEI: u128 = 1_000_000_000;
-/// 122,000 gas at one gwei and 2,000 USDC.
-const AT_ONE_GWEI: &str = "244000";
 
 async fn harness() -> Harness {
     let market = scenes::market().with_funds("north", "USD", 100_000_000_000);
@@ -35,63 +33,6 @@ async fn record(harness: &Harness, base_fee: u128) -> bool {
 
 async fn load(harness: &Harness) -> bool {
     harness.engine.context().liquidity.load_network_fees(harness.pool()).await.unwrap()
-}
-
-/// The amount of the network fee, with its currency and collection.
-fn network_fee(fees: &[FeeItem]) -> (String, &str, String) {
-    let fee = fees.iter().find(|fee| fee.kind == FeeType::NetworkFee).unwrap();
-    (fee.amount_minor.to_string(), &fee.currency, format!("{:?}", fee.collection))
-}
-
-fn absorbed(amount: &str) -> (String, &'static str, String) {
-    (amount.to_owned(), "USDC", "Absorbed".to_owned())
-}
-
-/// What the network was paid for an order, in the ledger.
-async fn posted(harness: &Harness, reference: &str) -> String {
-    sqlx::query_scalar(
-        "select sum(amount)::numeric(39, 0)::text from ledger_entry \
-         where reference = $1 and owner_kind = 'external' and owner = 'network' and asset = 'USDC'",
-    )
-    .bind(reference)
-    .fetch_one(harness.pool())
-    .await
-    .unwrap()
-}
-
-/// Settles an order. Returns its receipt's network fee.
-async fn settled(harness: &Harness, reference: &str) -> String {
-    harness.play_chain(reference).await;
-    harness.wait_for_state(reference, "completed").await;
-    let receipt = kinds::receipt(harness, reference).await;
-    let fees = receipt["fees"].as_array().unwrap();
-    let fee = fees.iter().find(|fee| fee["type"] == "network_fee").unwrap();
-    fee["amountMinor"].as_str().unwrap().to_owned()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quote_and_its_order_keep_the_fee_that_was_accepted_though_the_chains_fee_rises() {
-    let harness = harness().await;
-    harness.start_workers();
-    assert!(record(&harness, GWEI - GWEI / 10).await, "with the smallest tip one gwei");
-    let firm = quote(&harness.engine, &harness.tenant).await.unwrap();
-    assert_eq!(network_fee(firm.fees()), absorbed(AT_ONE_GWEI));
-    let best_effort = harness.accept(order("000123456789")).await;
-    assert_eq!(network_fee(&best_effort.plan.priced.fees), absorbed(AT_ONE_GWEI));
-
-    assert!(record(&harness, 300 * GWEI).await);
-    let quoted = harness.accept(with_quote(&firm)).await;
-    assert_eq!(quoted.plan.priced, firm.priced);
-    let dear = quote(&harness.engine, &harness.tenant).await.unwrap();
-    // 122,000 gas at 300.1 gwei.
-    assert_eq!(network_fee(dear.fees()), absorbed("73224400"));
-    let charge = &dear.priced.gas[0];
-    assert_eq!((charge.gas, charge.wei_per_gas.get()), (122_000, 300 * GWEI + GWEI / 10));
-    for accepted in [best_effort, quoted] {
-        assert_eq!(settled(&harness, &accepted.reference).await, AT_ONE_GWEI);
-        assert_eq!(posted(&harness, &accepted.reference).await, AT_ONE_GWEI);
-    }
-    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

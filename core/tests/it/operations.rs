@@ -145,9 +145,7 @@ async fn a_payout_found_unpaid_is_called_again_or_fails() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resting_order_is_cancelled_and_unawaited_work_is_not_decided() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123450008")).await.reference;
+    let (harness, reference) = scenes::begun("000123450008").await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let action = Action::Fail { leg: LegKind::Payout, code: "c".into() };
     let refused = resolve(&mut conn, &resolution(&reference, action)).await;

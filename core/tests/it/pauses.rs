@@ -64,21 +64,6 @@ async fn a_pause_refuses_the_next_order_and_reserves_nothing() {
     assert!(sqlx::query("delete from pause_change").execute(harness.pool()).await.is_err());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn quotes_offer_no_paused_liquidity() {
-    let harness = scenes::harness().await;
-    let liquidity = &harness.engine.context().liquidity;
-    let offers = || liquidity.snapshot().pair("USDC", "USD").map_or(0, |pair| pair.offers.len());
-    let before = offers();
-    assert!(before > 0);
-    pause(&harness, Scope::Provider, "north").await;
-    liquidity.load_controls(harness.pool()).await.unwrap();
-    assert!(offers() < before, "the provider's offer is gone");
-    resume(&harness, Scope::Provider, "north").await;
-    liquidity.load_controls(harness.pool()).await.unwrap();
-    assert_eq!(offers(), before);
-}
-
 async fn calls(harness: &Harness, reference: &str, leg: &str) -> i64 {
     let (calls,): (i64,) = sqlx::query_as(
         "select coalesce(sum(r.calls), 0)::bigint from simulated_rail r where r.leg = $1 and r.reference = \

@@ -1,42 +1,18 @@
 //! Several concurrent writers on one database, as several processes have them: nothing is promised twice.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, UsedKey};
+use dvp_core::engine::Engine;
+use dvp_core::writer::Outcome;
 use dvp_domain::decision::Reason;
-use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
 use dvp_store::ledger::balances;
 use dvp_store::orders::effects;
 use dvp_store::orders::executions::{self, StateChange};
-use dvp_store::orders::intents::Tenant;
 use futures_util::future::join_all;
 
-use crate::quote_holds::{quote, with_quote};
-use crate::scenes::{self, engines, key_of};
-use dvp_testing::Harness;
+use crate::scenes::{self, engines};
 use dvp_testing::orders::{Terms, order, order_for, submit};
-
-/// A caller's request, to any engine.
-struct Sent {
-    request: IntentRequest,
-    key: Option<IdempotencyPart>,
-}
-
-async fn send_all(harness: &Harness, engines: &[Engine], sent: Vec<Sent>) -> Vec<Done> {
-    let submissions = sent.into_iter().enumerate().map(|(n, Sent { request, key })| {
-        let engine = engines[n % engines.len()].clone();
-        let command = SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: key, fix: None };
-        tokio::spawn(async move { engine.submit(command).await.unwrap() })
-    });
-    join_all(submissions).await.into_iter().map(Result::unwrap).collect()
-}
-
-fn count(done: &[Done], is: impl Fn(&Outcome) -> bool) -> usize {
-    done.iter().filter(|one| is(&one.outcome)).count()
-}
 
 const fn accepted(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Accepted(_))
@@ -49,18 +25,18 @@ async fn no_interleaving_of_processes_reserves_more_than_the_balance() {
     harness.fund("south", "EUR", 10_000).await;
     harness.deposit("USD", 100_000 * 7 + 99_999).await;
     let engines = engines(&harness, 4);
-    let sent = (0..160)
-        .map(|n| {
-            let euros = Terms { input: ("USD", 100_000), output: "EUR", account: "000123456789" };
-            let request = if n % 2 == 0 { order("000123456789") } else { order_for(&euros) };
-            Sent { request, key: None }
-        })
-        .collect();
-    let done = send_all(&harness, &engines, sent).await;
-    assert_eq!(count(&done, accepted), 17 + 7);
+    let sent = (0..160).map(|n| {
+        let euros = Terms { input: ("USD", 100_000), output: "EUR", account: "000123456789" };
+        let request = if n % 2 == 0 { order("000123456789") } else { order_for(&euros) };
+        let (engine, tenant) = (engines[n % engines.len()].clone(), harness.tenant.clone());
+        tokio::spawn(async move { submit(&engine, &tenant, request).await.unwrap() })
+    });
+    let done: Vec<Outcome> = join_all(sent).await.into_iter().map(Result::unwrap).collect();
+    let count = |is: fn(&Outcome) -> bool| done.iter().filter(|one| is(one)).count();
+    assert_eq!(count(accepted), 17 + 7);
     let refused =
         |outcome: &Outcome| matches!(outcome, Outcome::Rejected { reason: Reason::NoLiquidity, .. });
-    assert_eq!(count(&done, refused), 160 - 17 - 7);
+    assert_eq!(count(refused), 160 - 17 - 7);
     assert_eq!(harness.balance(&harness.partner(), "USD").await, (99_999, 700_000));
     assert_eq!(harness.balance(&Owner::Provider("north".into()), "USD").await, (5_000, 9_985 * 17));
     harness.check_books().await;
@@ -95,65 +71,6 @@ async fn orders_of_other_balances_do_not_wait_for_a_batch_of_another_process() {
     assert!(!waiting.is_finished(), "a balance that is locked was used");
     batch.rollback().await.unwrap();
     assert!(accepted(&waiting.await.unwrap()));
-    harness.check_books().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_interleaving_of_processes_uses_a_firm_quote_twice() {
-    let harness = scenes::harness().await;
-    let engines = engines(&harness, 4);
-    let mut quotes = Vec::new();
-    for _ in 0..6 {
-        quotes.push(quote(&harness.engine, &harness.tenant).await.unwrap());
-    }
-    let sent = (0..120).map(|n| Sent { request: with_quote(&quotes[n % quotes.len()]), key: None }).collect();
-    let done = send_all(&harness, &engines, sent).await;
-    assert_eq!(count(&done, accepted), quotes.len());
-    let used =
-        |outcome: &Outcome| matches!(outcome, Outcome::Rejected { reason: Reason::QuoteAlreadyUsed, .. });
-    assert_eq!(count(&done, used), 120 - quotes.len());
-    let other = Tenant { livemode: true, ..harness.tenant.clone() };
-    let outcome = submit(&harness.engine, &other, with_quote(&quotes[0])).await.unwrap();
-    assert!(matches!(outcome, Outcome::Rejected { reason: Reason::QuoteNotFound, .. }), "{outcome:?}");
-    let used = "select count(distinct used_by) from firm_quote where used_by is not null";
-    assert_eq!(harness.count(used).await, 6);
-    harness.check_books().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_id() {
-    let harness = scenes::harness().await;
-    let engines = engines(&harness, 4);
-    let requests: Vec<(IntentRequest, uuid::Uuid)> =
-        (0..12).map(|_| (order("000123456789"), uuid::Uuid::new_v4())).collect();
-    let sent = (0..240)
-        .map(|n| {
-            let (request, uuid) = &requests[n % requests.len()];
-            // Some come without the key: the intentId alone must suffice.
-            let key = (n % 5 != 0).then(|| key_of(&harness.tenant, *uuid, "/v1/intents"));
-            Sent { request: request.clone(), key }
-        })
-        .collect();
-    let done = send_all(&harness, &engines, sent).await;
-    assert_eq!(count(&done, accepted), requests.len());
-    let others = |outcome: &Outcome| {
-        matches!(
-            outcome,
-            Outcome::KeyUsed(UsedKey::Replayed(_) | UsedKey::Processing)
-                | Outcome::Refused(
-                    Refusal::DuplicateIntent | Refusal::DuplicateClientReference | Refusal::InvalidPermit(_)
-                )
-        )
-    };
-    assert_eq!(count(&done, others), 240 - requests.len());
-    assert_eq!(harness.count("select count(*) from execution").await, 12);
-    let mut references: HashMap<String, usize> = HashMap::new();
-    for one in &done {
-        if let Outcome::Accepted(accepted) = &one.outcome {
-            *references.entry(accepted.reference.clone()).or_default() += 1;
-        }
-    }
-    assert!(references.values().all(|times| *times == 1));
     harness.check_books().await;
 }
 

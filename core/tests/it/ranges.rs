@@ -20,7 +20,6 @@ use dvp_domain::money::Minor;
 use dvp_domain::pause::Scope;
 use dvp_domain::range::Range;
 use dvp_domain::terms::Terms;
-use dvp_domain::time::Timestamp;
 use dvp_store::operators::pauses::{self, Decided};
 use dvp_store::orders::executions::{self, RefType};
 use dvp_store::orders::intents::Tenant;
@@ -203,22 +202,6 @@ async fn a_resting_order_expires_at_its_deadline_and_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resting_order_is_cancelled_once() {
-    let (harness, price) = scene(1_000_000).await;
-    let view = started(&harness).await;
-    let rests = resting(&harness, patient()).await;
-    let cancel = || harness.engine.cancel(&harness.tenant, &rests.reference, None);
-    assert_eq!(cancel().await.unwrap(), CancelOutcome::Cancelled);
-    assert_eq!(cancel().await.unwrap(), CancelOutcome::TooLate);
-    assert_eq!(harness.events(&rests.reference).await, ["intent.accepted", "intent.cancelled"]);
-    wait_until("the book knows", || view.figures().resting == 0).await;
-    price.set(&harness.engine, "1.1");
-    assert_eq!(harness.count("select count(*) from permit_use").await, 0);
-    assert_eq!(harness.count("select count(*) from effect").await, 0);
-    assert_eq!(reserved(&harness).await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_filled_or_cancelled_and_never_both() {
     let (harness, price) = scene(100_000_000).await;
     started(&harness).await;
@@ -240,25 +223,6 @@ async fn an_order_is_filled_or_cancelled_and_never_both() {
     assert_eq!(harness.count(held).await, filled);
     assert!(i64::try_from(cancelled).unwrap() <= ended, "{cancelled} {ended}");
     harness.check_books().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn resting_orders_survive_a_restart() {
-    let (harness, price) = scene(1_000_000).await;
-    let rests = resting(&harness, patient()).await;
-    // The next process has a better price.
-    price.set(&harness.engine, "1.1");
-    let next = harness.engine_with(liquidity(&price));
-    let view = start(&harness, &next);
-    harness.wait_for_state(&rests.reference, "accepted").await;
-    assert!(view.is_owner());
-    let filled = terms(&harness, &rests.reference).await;
-    assert_eq!(filled.output.amount, Range::of(&filled.request).unwrap().output_at(filled_at(&filled)));
-}
-
-/// When the order was filled: its path is good for five minutes from then on.
-fn filled_at(terms: &Terms) -> Timestamp {
-    terms.plan.path.expires_at.plus_millis(-300_000)
 }
 
 async fn attempt(harness: &Harness, reference: &str) -> Unit {

@@ -174,9 +174,7 @@ async fn an_order_that_its_bank_or_desk_knows_does_not_end_before_its_beginning(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_of_an_earlier_process_is_cancelled_once_the_rail_has_said_that_it_does_not_know_it() {
-    let harness = scenes::harness().await;
-    harness.fund("north", "EUR", 1_000_000).await;
-    harness.deposit("USD", 1_000_000).await;
+    let harness = scenes::prefunded().await;
     let service = Service::saying(Some(json!({"verdict": "hold"}))).await;
     let working = work(&harness, &harness.engine_under(service.screening(ScreeningResult::Hold, SOON)));
     let request = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" });
@@ -196,9 +194,7 @@ async fn an_order_of_an_earlier_process_is_cancelled_once_the_rail_has_said_that
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_of_money_that_rests_is_cancelled_after_a_restart() {
-    let harness = scenes::harness().await;
-    harness.fund("north", "EUR", 1_000_000).await;
-    harness.deposit("USD", 1_000_000).await;
+    let harness = scenes::prefunded().await;
     let request = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" });
     let reference = harness.accept(ranged(request, 9_900, 9_000, 60_000)).await.reference;
     harness.wait_for_state(&reference, "resting").await;

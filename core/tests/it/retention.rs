@@ -210,20 +210,6 @@ async fn more_rows_than_one_statement_takes_are_deleted_in_one_round() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_table_does_not_stop_the_others() {
-    let harness = scenes::harness().await;
-    let pool = harness.pool();
-    insert(pool, "old", Duration::from_secs(40 * 86_400)).await;
-    let mut locked = pool.begin().await.unwrap();
-    sqlx::query("lock table idempotency in access exclusive mode").execute(&mut *locked).await.unwrap();
-    assert_eq!(round(pool, &Ages::default()).await.failed, ["idempotency"]);
-    drop(locked);
-    for (table, left) in names(pool).await {
-        assert_eq!(left.is_empty(), table != "idempotency", "{table}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_accepted_while_retention_holds_its_locks() {
     let harness = scenes::harness().await;
     let pool = harness.pool();

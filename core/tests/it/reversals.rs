@@ -10,14 +10,11 @@ use dvp_store::reconcile::{Scope, list_booked};
 
 use crate::scenes::{self, both_decide};
 use dvp_testing::Harness;
-use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
 
 /// A completed order.
 async fn completed() -> (Harness, String) {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123456789")).await.reference;
+    let (harness, reference) = scenes::begun("000123456789").await;
     harness.play_chain(&reference).await;
     // The anchor also changes the order's version, which ends a request.
     let final_ones = "select count(*) from execution where state_name = 'completed' \
@@ -96,11 +93,7 @@ async fn a_returned_payment_is_owed_and_a_break_until_two_operators_resolve_it()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_whose_lock_was_refunded_is_not_made_again_when_it_comes_back() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123456789")).await.reference;
-    harness.play_until(&reference, |kind| kind == "fill").await;
-    harness.wait_for_state(&reference, "releasing").await;
+    let (harness, reference) = scenes::played("000123456789", "fill", "releasing").await;
     let (entity, _) = harness.command(&reference, "fill").await;
     harness.report_fact(&entity, &ChainFact::Refunded).await;
     harness.play_until(&reference, |kind| kind == "anchor").await;
@@ -121,9 +114,7 @@ async fn a_payment_whose_lock_was_refunded_is_not_made_again_when_it_comes_back(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_return_reported_before_completion_waits_for_it() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123456789")).await.reference;
+    let (harness, reference) = scenes::begun("000123456789").await;
     let reported = r#"insert into effect (reference, kind, run_at, called, verdict) select reference, 'reversal', now(), true,
         '{"verdict": "payment_returned", "provider_reference": "R1", "occurred_at": "2026-01-01T00:00:00Z",
           "code": "c", "message": "m"}' from execution"#;

@@ -5,7 +5,6 @@ use dvp_core::secrets::{MasterKey, Vault};
 
 use crate::scenes;
 use dvp_testing::Harness;
-use dvp_testing::orders::order;
 
 fn master_key(id: &str, byte: u8) -> MasterKey {
     MasterKey { id: id.to_owned(), key: [byte; 32] }
@@ -37,11 +36,7 @@ fn uses(usage: &Usage, key: &str, what: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_orders_preimage_is_in_no_row_and_needs_its_key_until_settled() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123456789")).await.reference;
-    harness.play_until(&reference, |kind| kind == "fill").await;
-    harness.wait_for_state(&reference, "releasing").await;
+    let (harness, reference) = scenes::played("000123456789", "fill", "releasing").await;
     harness.command(&reference, "settle").await;
     let old = &harness.engine.context().vault;
     let preimage = old.preimage(&reference, &old.hashlock(&reference)).unwrap();

@@ -11,6 +11,7 @@ use dvp_core::operators::operations::{Action, OperatorDecision, ResolveError};
 use dvp_core::writer::{FixChain, FixPart, IdempotencyPart, Outcome, Writer, WriterLimits};
 use dvp_domain::asset::{Pair, Registry};
 use dvp_domain::beneficiary::PayoutMethod;
+use dvp_domain::chain::ChainFact;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_store::PgConnection;
@@ -21,10 +22,12 @@ use dvp_store::orders::intents::Tenant;
 use dvp_store::partners::beneficiaries::{NewDestination, insert_destination};
 use dvp_testing::harness::readers;
 use dvp_testing::market::{Price, north, pair};
+use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
 use dvp_testing::{Harness, Market};
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::types::Json;
 
 use crate::proxy::Proxy;
 
@@ -54,6 +57,46 @@ pub(crate) async fn harness() -> Harness {
 /// `usd` is north's balance, in minor units.
 pub(crate) async fn harness_with(usd: u128) -> Harness {
     Harness::new(market().with_funds("north", "USD", usd)).await
+}
+
+/// A fact as the indexer of a chain reports it, so many hours after its block.
+pub(crate) async fn report_on(harness: &Harness, chain: i64, entity: &[u8], fact: &ChainFact, hours: i32) {
+    sqlx::query(
+        "insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
+         values ($1, $2, 'x', $3, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, \
+                 now() - make_interval(hours => $4))",
+    )
+    .bind(chain)
+    .bind(entity)
+    .bind(Json(fact))
+    .bind(hours)
+    .execute(harness.pool())
+    .await
+    .unwrap();
+}
+
+/// An order of tokens that was accepted, with workers over simulated rails.
+pub(crate) async fn begun(account: &str) -> (Harness, String) {
+    let harness = harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order(account)).await.reference;
+    (harness, reference)
+}
+
+/// The same in a state, after the chain has carried out its commands up to a kind.
+pub(crate) async fn played(account: &str, last: &str, state: &str) -> (Harness, String) {
+    let (harness, reference) = begun(account).await;
+    harness.play_until(&reference, |kind| kind == last).await;
+    harness.wait_for_state(&reference, state).await;
+    (harness, reference)
+}
+
+/// Money of the partner in dollars and of north in euros.
+pub(crate) async fn prefunded() -> Harness {
+    let harness = harness().await;
+    harness.fund("north", "EUR", 1_000_000).await;
+    harness.deposit("USD", 1_000_000).await;
+    harness
 }
 
 /// With the test's own prices. `held` is each provider's balance of US dollars, in minor units.

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dvp_core::context::now;
@@ -19,62 +18,36 @@ use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order, order_for, submit};
 use dvp_testing::wait::wait_for;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use crate::liquidity::{ExternalServer, Manner};
 use crate::scenes;
 
 /// A screening service with a given answer. `None`: no answer.
-pub(crate) struct Service {
-    url: String,
-    says: Arc<std::sync::Mutex<Option<Value>>>,
-    requested: Arc<AtomicUsize>,
-    last: Arc<std::sync::Mutex<String>>,
+pub(crate) struct Service(ExternalServer);
+
+fn manner(says: Option<Value>) -> Manner {
+    says.map_or(Manner::NeverAnswers, Manner::Answers)
 }
 
 impl Service {
     pub(crate) async fn saying(says: Option<Value>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let service = Self {
-            url: format!("http://{}/orders", listener.local_addr().unwrap()),
-            says: Arc::new(std::sync::Mutex::new(says)),
-            requested: Arc::default(),
-            last: Arc::default(),
-        };
-        let (says, requested, last) = (service.says.clone(), service.requested.clone(), service.last.clone());
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let (says, requested, last) = (says.clone(), requested.clone(), last.clone());
-                tokio::spawn(async move {
-                    let mut request = vec![0; 65_536];
-                    let read = stream.read(&mut request).await.unwrap_or(0);
-                    *last.lock().unwrap() = String::from_utf8_lossy(&request[..read]).into_owned();
-                    requested.fetch_add(1, Ordering::SeqCst);
-                    let said = says.lock().unwrap().clone();
-                    let Some(said) = said else { return std::future::pending().await };
-                    let head =
-                        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n\r\n";
-                    let _ = stream.write_all(format!("{head}{said}").as_bytes()).await;
-                });
-            }
-        });
-        service
+        Self(ExternalServer::with(manner(says)).await)
     }
 
     fn requested(&self) -> usize {
-        self.requested.load(Ordering::SeqCst)
+        self.0.requested()
     }
 
     pub(crate) fn say(&self, says: Option<Value>) {
-        *self.says.lock().unwrap() = says;
+        self.0.set(manner(says));
     }
 
     /// A service that answers is waited for as long as may be, one that does not only briefly.
     fn hook(&self, on_error: ScreeningResult) -> HookConfig {
-        let answers = self.says.lock().unwrap().is_some();
-        let timeout = if answers { Duration::from_secs(10) } else { Duration::from_millis(300) };
-        HookConfig { url: self.url.clone(), token: Some("secret".into()), timeout, on_error }
+        let is_silent = matches!(self.0.manner(), Manner::NeverAnswers);
+        let timeout = if is_silent { Duration::from_millis(300) } else { Duration::from_secs(10) };
+        HookConfig { url: self.0.url.clone(), token: Some("secret".into()), timeout, on_error }
     }
 
     pub(crate) fn screening(&self, on_error: ScreeningResult, ask_again: Duration) -> Screening {
@@ -127,7 +100,7 @@ async fn an_order_that_passes_screening_settles() {
         (service.requested(), verdicts(&harness, &reference).await),
         (1, vec!["pass hook C-1".to_owned()])
     );
-    let request = service.last.lock().unwrap().clone();
+    let request = service.0.last();
     let lower = request.to_ascii_lowercase();
     assert!(lower.contains(&format!("idempotency-key: {reference}").to_ascii_lowercase()), "{request}");
     assert!(lower.contains("authorization: bearer secret"), "{request}");
@@ -157,9 +130,7 @@ async fn a_held_order_does_not_begin_until_the_service_passes_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_of_money_whose_payout_is_due_is_screened_before_it_begins() {
-    let harness = scenes::harness().await;
-    harness.fund("north", "EUR", 1_000_000).await;
-    harness.deposit("USD", 1_000_000).await;
+    let harness = scenes::prefunded().await;
     let service = Service::saying(Some(json!({"verdict": "pass"}))).await;
     let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
     work(&harness, &engine);
@@ -180,33 +151,15 @@ async fn an_order_of_money_whose_payout_is_due_is_screened_before_it_begins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_without_an_answer_has_the_configured_result() {
-    let invalid =
-        [None, Some(json!({"verdict": "perhaps"})), Some(json!({"verdict": "pass", "case": "a\nb"}))];
-    for says in invalid {
-        for (on_error, state) in [
-            (ScreeningResult::Pass, "locking"),
-            (ScreeningResult::Fail, "failed"),
-            (ScreeningResult::Hold, "accepted"),
-        ] {
-            let harness = scenes::harness().await;
-            let service = Service::saying(says.clone()).await;
-            let engine = harness.engine_under(service.screening(on_error, NEVER));
-            work(&harness, &engine);
-            let reference = harness.accept(order("000123450000")).await.reference;
-            if on_error == ScreeningResult::Hold {
-                held(&harness, &reference).await;
-            }
-            harness.wait_for_state(&reference, state).await;
-            assert_eq!(verdicts(&harness, &reference).await, [format!("{} no_answer", on_error.as_str())]);
-            if on_error == ScreeningResult::Fail {
-                assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
-                assert_eq!(
-                    harness.count("select count(*) from account_balance where reserved <> 0").await,
-                    0
-                );
-            }
-        }
+async fn an_answer_that_says_nothing_of_use_is_no_answer() {
+    for says in [json!({"verdict": "perhaps"}), json!({"verdict": "pass", "case": "a\nb"})] {
+        let harness = scenes::harness().await;
+        let service = Service::saying(Some(says)).await;
+        let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
+        work(&harness, &engine);
+        let reference = harness.accept(order("000123450000")).await.reference;
+        held(&harness, &reference).await;
+        assert_eq!(verdicts(&harness, &reference).await, ["hold no_answer"]);
     }
 }
 

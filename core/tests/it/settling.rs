@@ -4,10 +4,8 @@ use dvp_core::engine::ReceiptLookup;
 use dvp_store::orders::effects::{self, EffectKind};
 use dvp_store::orders::executions::RefType;
 
-use crate::guard::{entity_of, failure_code};
 use crate::scenes;
 use dvp_testing::Harness;
-use dvp_testing::chain::failed;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
 
@@ -62,17 +60,12 @@ async fn an_order_goes_through_every_phase_to_an_anchored_receipt() {
 
 /// Runs an order to its end, with the chain's part simulated.
 async fn run(account: &str, state: &str) -> (Harness, String) {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order(account)).await.reference;
     let last = match state {
         "conversion_failed" => "create",
         "payout_failed" => "fill",
         _ => "settle",
     };
-    harness.play_until(&reference, |kind| kind == last).await;
-    harness.wait_for_state(&reference, state).await;
-    (harness, reference)
+    scenes::played(account, last, state).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,24 +147,8 @@ async fn a_claim_of_a_dead_process_is_free_after_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_cannot_succeed_fails_the_intent_and_frees_its_funds() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123456789")).await.reference;
-    harness.wait_for_state(&reference, "locking").await;
-    let entity = entity_of(&harness, &reference).await;
-    harness.report_fact(&entity, &failed("create", "permit_expired")).await;
-    harness.wait_for_state(&reference, "failed").await;
-    assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
-    assert_eq!(harness.count("select sum(reserved)::int8 from account_balance").await, 0);
-    assert_eq!(failure_code(&harness, &reference).await, "permit_expired");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_refund_is_requested_once_the_order_ended_and_no_payment_is_possible() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let reference = harness.accept(order("000123450006")).await.reference;
+    let (harness, reference) = scenes::begun("000123450006").await;
     harness.wait_for_state(&reference, "locking").await;
     let times = "select lock_by::int8, fill_deadline::int8, timelock::int8, \
                  floor((terms::jsonb #>> '{plan,path,expiresAt}')::int8 / 1000)::int8, \

@@ -231,9 +231,7 @@ async fn work_not_handed_over_is_handed_over_while_nothing_is_written() {
 /// the writer asks for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn work_of_a_lost_commit_is_not_handed_over_when_other_work_has_its_id() {
-    let harness = scenes::harness().await;
-    harness.fund("north", "EUR", 1_000_000).await;
-    harness.deposit("USD", 1_000_000).await;
+    let harness = scenes::prefunded().await;
     let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
     let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
     let stop = watch::Sender::new(false);

@@ -15,7 +15,6 @@ use futures_util::future::join_all;
 use crate::proxy::{Mode, Proxy};
 use crate::scenes::{self, PATIENT, engine_behind_proxy};
 use crate::scenes::{fix_session, key_of, part_of, unnumbered, unwritable_part_of};
-use dvp_testing::Harness;
 use dvp_testing::orders::{order, submit};
 
 /// Submits orders of a tenant at the same time.
@@ -162,42 +161,6 @@ async fn a_unit_that_waits_for_a_lock_fails_alone() {
     assert_eq!(engine.cancel(&harness.tenant, &locked, None).await.unwrap(), CancelOutcome::Cancelled);
 }
 
-/// Makes every change of an execution fail because of its data.
-async fn break_execution(harness: &Harness, reference: &str) {
-    sqlx::query(
-        "create function refuse() returns trigger language plpgsql as \
-         $$ begin raise exception 'broken' using errcode = 'check_violation'; end $$",
-    )
-    .execute(harness.pool())
-    .await
-    .unwrap();
-    let trigger = format!(
-        "create trigger refuse before update on execution for each row when (old.reference = '{reference}') \
-         execute function refuse()"
-    );
-    sqlx::query(sqlx::AssertSqlSafe(trigger)).execute(harness.pool()).await.unwrap();
-}
-
-const MEND: &str = "drop trigger refuse on execution";
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_effect_that_cannot_be_written_is_postponed_and_the_others_settle() {
-    let harness = scenes::harness().await;
-    let broken = harness.accept(order("000123456789")).await.reference;
-    break_execution(&harness, &broken).await;
-    harness.start_workers();
-    let put_off = "select count(*) from effect where unwritten >= 2 and last_result like '%broken%' and lease_until is null";
-    harness.wait_for_count(put_off, 1).await;
-    let good = harness.accept(order("000123456789")).await.reference;
-    harness.play_chain(&good).await;
-    harness.wait_for_state(&good, "completed").await;
-    harness.run(MEND).await;
-    harness.play_chain(&broken).await;
-    harness.wait_for_state(&broken, "completed").await;
-    assert_eq!(harness.count("select count(*) from effect").await, 0);
-    harness.check_books().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_decision_postpones_only_its_own_effect() {
     let harness = scenes::harness().await;
@@ -224,25 +187,6 @@ async fn an_unreadable_decision_postpones_only_its_own_effect() {
     harness.play_chain(&broken).await;
     harness.wait_for_state(&broken, "completed").await;
     harness.check_books().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_unwritable_fact_is_postponed_and_blocks_only_its_settlement() {
-    let harness = scenes::harness().await;
-    harness.start_workers();
-    let broken = harness.accept(order("000123456789")).await.reference;
-    harness.wait_for_state(&broken, "locking").await;
-    break_execution(&harness, &broken).await;
-    harness.play_until(&broken, |kind| kind == "create").await;
-    let put_off = "select count(*) from chain_fact where unwritten >= 2 and last_error like '%broken%' \
-                   and retry_at is not null and consumed_at is null";
-    harness.wait_for_count(put_off, 1).await;
-    let good = harness.accept(order("000123456789")).await.reference;
-    harness.play_chain(&good).await;
-    harness.wait_for_state(&good, "completed").await;
-    assert_eq!(harness.count(put_off).await, 1);
-    harness.run(MEND).await;
-    harness.wait_for_state(&broken, "committing").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

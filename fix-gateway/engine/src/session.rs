@@ -25,8 +25,6 @@ mod logon;
 mod output;
 mod resend;
 mod supervision;
-#[cfg(test)]
-mod tests;
 mod timers;
 mod violation;
 

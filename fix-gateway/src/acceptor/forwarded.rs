@@ -12,15 +12,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{ATTACH_WAIT, Directory, SessionKey, first_message};
+use super::{ACCEPT_PAUSE, ATTACH_WAIT, Directory, SessionKey, first_message};
 use crate::{
     connection::{Attach, Connection, Pass},
     forward::{Forwarding, Verdict},
     gate::Origin,
 };
 
-/// The pause after a failed accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// From the connection to its Logon.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 /// Connections without a verdict at once.
@@ -30,7 +28,7 @@ const LOGON_BYTES_MAX: usize = 8 * 1024;
 
 /// Accepts forwarded connections until shutdown is requested.
 pub(crate) async fn accept_forwarded(
-    listener: &TcpListener,
+    listener: Arc<TcpListener>,
     forwarding: Forwarding,
     directory: Directory,
     shutdown: CancellationToken,
@@ -81,7 +79,7 @@ async fn open(
 ) -> std::io::Result<(Connection, CancellationToken, Origin)> {
     let (forwarded, origin) = forwarding.accept(stream).await?;
     let stopping = forwarded.stopping();
-    Ok((Connection::forwarded(Box::new(forwarded), origin.addr, LOGON_BYTES_MAX), stopping, origin))
+    Ok((Connection::new(Box::new(forwarded), origin.addr, LOGON_BYTES_MAX, None), stopping, origin))
 }
 
 /// Reads the Logon, and passes the connection to its session if the peer may use it.

@@ -132,7 +132,7 @@ impl<A: Application> Driver<A> {
                 let bytes = frame.len();
                 self.reached.writing(message.seq);
                 if message.orig_sending_time.is_some() {
-                    peer.resent.spend(self.resend_pace, self.now.mono, bytes);
+                    peer.resent.spend(self.resend_pace, bytes, self.now.mono);
                 }
             }
             self.session.recycle(message.body);

@@ -92,7 +92,7 @@ impl SessionMetrics {
     }
 
     pub(super) fn disconnected(&self, reason: CloseReason) {
-        counter!("dvp_fix_disconnects_total", "session" => self.session.clone(), "reason" => reason.name())
+        counter!("dvp_fix_disconnects_total", "session" => self.session.clone(), "reason" => reason.as_str())
             .increment(1);
     }
 }

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::limiter::Limiter;
 use crate::{
     connection::{Connection, Pass},
-    limits::{ByteBucket, BytePace},
+    limits::{Bucket, Pace},
 };
 
 /// A connected peer. It is dropped with its connection, so that nothing of it counts for the next one.
@@ -32,9 +32,9 @@ pub(super) struct Peer {
     is_cut_off: bool,
     limiter: Limiter,
     /// Bytes that were read.
-    pub(super) read: ByteBucket,
+    pub(super) read: Bucket,
     /// Bytes of resends.
-    pub(super) resent: ByteBucket,
+    pub(super) resent: Bucket,
 }
 
 /// The handling of a message that was read.
@@ -56,7 +56,7 @@ impl Peer {
     ) -> Self {
         let Now { mono: now, utc: since } = now;
         let limiter = Limiter::new(pass.admission.limits, now);
-        let (read, resent) = (ByteBucket::new(now), ByteBucket::new(now));
+        let (read, resent) = (Bucket::new(now), Bucket::new(now));
         let stopping = stopping.map(|stopping| Box::pin(stopping.cancelled_owned()));
         Self {
             connection,
@@ -121,7 +121,7 @@ impl Peer {
     }
 
     /// When the connection is read again, if it has to wait for its pace.
-    pub(super) fn reads_at(&self, pace: BytePace, now: Instant) -> Option<Instant> {
+    pub(super) fn reads_at(&self, pace: Pace, now: Instant) -> Option<Instant> {
         let at = self.read.goes_on_at(pace);
         (at > now).then_some(at)
     }

@@ -27,7 +27,7 @@ impl<A: Application> Driver<A> {
         self.session.disconnected();
         self.app.connected(false);
         if let Some(Peer { connection, .. }) = self.peer.take() {
-            info!(session = self.name, peer = %connection.peer, reason = reason.name(), "disconnected");
+            info!(session = self.name, peer = %connection.peer, reason = reason.as_str(), "disconnected");
             self.metrics.disconnected(reason);
             connection.close().await;
         }

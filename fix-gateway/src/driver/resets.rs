@@ -27,7 +27,7 @@ pub(super) struct Resets {
 
 impl Resets {
     pub(super) fn new(now: Instant) -> Self {
-        Self { pace: Pace::new(1, Duration::from_secs(1), BURST), bucket: Bucket::new(now) }
+        Self { pace: Pace::per_second(1, BURST), bucket: Bucket::new(now) }
     }
 
     /// How long the next reset must wait.
@@ -37,7 +37,7 @@ impl Resets {
 
     /// Counts a reset that renumbered `kept` messages.
     pub(super) fn count(&mut self, kept: u64, now: Instant) {
-        let cost = u32::try_from(kept / KEPT_PER_RESET).unwrap_or(u32::MAX).saturating_add(1);
+        let cost = usize::try_from(kept / KEPT_PER_RESET).unwrap_or(usize::MAX).saturating_add(1);
         self.bucket.spend(self.pace, cost, now);
     }
 }

@@ -78,24 +78,43 @@ impl OwnKeys {
         let is_accepted = self.accepted.iter().any(|key| key.as_ref() == presented.as_ref());
         if is_accepted { Ok(()) } else { Err(CertificateError::UnknownIssuer.into()) }
     }
-
-    fn check_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let key = SubjectPublicKeyInfoDer::from(key.as_ref());
-        verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
-    }
 }
 
-/// TLS 1.2 is not offered.
-fn no_tls12() -> Error {
-    Error::General("TLS 1.2 is not used between processes".to_owned())
+/// What both verifiers say of signatures: those of TLS 1.3 with a raw key, and no others.
+macro_rules! raw_keys_only {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("TLS 1.2 is not used between processes".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            key: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let key = SubjectPublicKeyInfoDer::from(key.as_ref());
+            verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for OwnKeys {
+    raw_keys_only!();
+
     fn verify_server_cert(
         &self,
         key: &CertificateDer<'_>,
@@ -106,35 +125,11 @@ impl ServerCertVerifier for OwnKeys {
     ) -> Result<ServerCertVerified, Error> {
         self.check(key).map(|()| ServerCertVerified::assertion())
     }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, key, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
 }
 
 impl ClientCertVerifier for OwnKeys {
+    raw_keys_only!();
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -147,38 +142,12 @@ impl ClientCertVerifier for OwnKeys {
     ) -> Result<ClientCertVerified, Error> {
         self.check(key).map(|()| ClientCertVerified::assertion())
     }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, key, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio_rustls::{TlsAcceptor, TlsConnector};
+    use tokio_rustls::{TlsAcceptor, TlsConnector, rustls::RootCertStore};
 
     use super::*;
 
@@ -214,16 +183,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_without_a_key_is_refused() {
-        let (_, server) = configs(&[[1; 32]]).unwrap();
-        let provider = Arc::new(ring::default_provider());
-        let (accepted, algorithms) = (Vec::new(), provider.signature_verification_algorithms);
-        let mut client = ClientConfig::builder_with_provider(provider)
+        let (mut client, server) = configs(&[[1; 32]]).unwrap();
+        let keyless = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&TLS13])
             .unwrap()
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Trusting(OwnKeys { accepted, algorithms })))
+            .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth();
-        client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        client.client_auth_cert_resolver = keyless.client_auth_cert_resolver;
         let (near, far) = tokio::io::duplex(64 * 1024);
         let name = ServerName::try_from("dvp").unwrap();
         let (_, accepted) = tokio::join!(
@@ -231,48 +197,5 @@ mod tests {
             TlsAcceptor::from(Arc::new(server)).accept(far)
         );
         assert!(accepted.is_err());
-    }
-
-    /// Believes every server.
-    #[derive(Debug)]
-    struct Trusting(OwnKeys);
-
-    impl ServerCertVerifier for Trusting {
-        fn verify_server_cert(
-            &self,
-            _: &CertificateDer<'_>,
-            _: &[CertificateDer<'_>],
-            _: &ServerName<'_>,
-            _: &[u8],
-            _: UnixTime,
-        ) -> Result<ServerCertVerified, Error> {
-            Ok(ServerCertVerified::assertion())
-        }
-
-        fn verify_tls12_signature(
-            &self,
-            _: &[u8],
-            _: &CertificateDer<'_>,
-            _: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            Err(no_tls12())
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            key: &CertificateDer<'_>,
-            signed: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            self.0.check_signature(message, key, signed)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            vec![SignatureScheme::ED25519]
-        }
-
-        fn requires_raw_public_keys(&self) -> bool {
-            true
-        }
     }
 }

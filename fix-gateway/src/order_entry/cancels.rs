@@ -17,9 +17,9 @@ use super::{
 use crate::{
     application::{Commit, Numbers, Turn, Unavailable},
     orders::{
-        facts::{Details, OrderFacts},
+        facts::{CancelRefusal, Details, OrderFacts},
         fields,
-        report::{self, CancelRefusal, CancelRejected, Ids, ReportContent},
+        report::{self, CancelRejected, Ids, ReportContent},
         tags,
     },
 };
@@ -48,7 +48,7 @@ impl OrderEntry {
         let (slot, numbers) = Slot::take(turn);
         let named = match Named::of(message) {
             Ok(named) => named,
-            Err(fault) => return self.refuse_fields(message, slot, numbers, &fault).await,
+            Err(fault) => return self.refuse_fields(message, (slot, numbers), &fault).await,
         };
         let order = self.find_order(named.orig_cl_ord_id).await?;
         let known = order.as_ref().and_then(|order| Some((order, order_facts(order)?)));
@@ -153,7 +153,7 @@ impl OrderEntry {
         let (slot, numbers) = Slot::take(turn);
         let named = match Named::of(message) {
             Ok(named) => named,
-            Err(fault) => return self.refuse_fields(message, slot, numbers, &fault).await,
+            Err(fault) => return self.refuse_fields(message, (slot, numbers), &fault).await,
         };
         let is_used = self.find_order(named.cl_ord_id).await?.is_some();
         let order = self.find_order(named.orig_cl_ord_id).await?;

@@ -35,8 +35,7 @@ impl OrderEntry {
         let cl_ord_id = match fields::id(message, tags::CL_ORD_ID) {
             Ok(cl_ord_id) => cl_ord_id.to_owned(),
             Err(fault) => {
-                let (slot, numbers) = Slot::take(turn);
-                return self.refuse_fields(message, slot, numbers, &fault).await;
+                return self.refuse_fields(message, Slot::take(turn), &fault).await;
             }
         };
         let facts = OrderFacts::of(message);

@@ -134,9 +134,8 @@ impl OrderEntry {
             (Arrival::IsDuplicate, _, _) => self.refuse_duplicate(&order.cl_ord_id, &facts, turn).await,
             (Arrival::IsTooMany | Arrival::Waits | Arrival::Proceeds, _, _) => {
                 self.fails(Failure::Unavailable);
-                let (slot, numbers) = Slot::take(turn);
                 let text = "too many orders wait for their wallets, try again";
-                self.refuse_message(message, slot, numbers, 4, text).await
+                self.refuse_message(message, Slot::take(turn), 4, text).await
             }
         }
     }

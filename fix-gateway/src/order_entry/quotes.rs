@@ -25,7 +25,7 @@ impl OrderEntry {
     ) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
         if let Err(fault) = fields::id(message, tags::QUOTE_REQ_ID) {
-            return self.refuse_fields(message, slot, numbers, &fault).await;
+            return self.refuse_fields(message, (slot, numbers), &fault).await;
         }
         let parsed = match QuoteRequest::of(message, &self.engine.context().registry) {
             Ok(parsed) => parsed,
@@ -36,7 +36,7 @@ impl OrderEntry {
             Ok(None) => return self.refuse_quote(message, slot, numbers, NoQuote::NoLiquidity).await,
             Err(error) => {
                 warn!(%error, "quote request rejected");
-                return self.refuse_message(message, slot, numbers, 4, "not available, try again").await;
+                return self.refuse_message(message, (slot, numbers), 4, "not available, try again").await;
             }
         };
         let Some(body) = parsed.quoted(self.version, message, &terms, slot.at) else {

@@ -17,8 +17,8 @@ use crate::{
     application::{Numbers, Turn, Unavailable},
     orders::{
         Version,
-        facts::{DepositFacts, Details, OrderFacts, intent_id},
-        report::{self, CancelRefusal, Ids, ReportContent},
+        facts::{CancelRefusal, DepositFacts, Details, OrderFacts, intent_id},
+        report::{self, Ids, ReportContent},
     },
 };
 

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     application::{Commit, Turn, Unavailable},
-    limits::BytePace,
+    limits::Pace,
     orders::{
         facts::{NO_SYMBOL, OrderFacts, intent_id},
         fields,
@@ -40,7 +40,7 @@ impl OrderEntry {
         let (slot, numbers) = Slot::take(turn);
         let cl_ord_id = match fields::check(message).and_then(|()| fields::id(message, tags::CL_ORD_ID)) {
             Ok(cl_ord_id) => cl_ord_id,
-            Err(fault) => return self.refuse_fields(message, slot, numbers, &fault).await,
+            Err(fault) => return self.refuse_fields(message, (slot, numbers), &fault).await,
         };
         let request = StatusRequest {
             ord_status_req_id: message.text(tags::ORD_STATUS_REQ_ID),
@@ -64,7 +64,8 @@ impl OrderEntry {
                 is_status: true,
             };
             let facts = OrderFacts::of(message);
-            report::status_report(self.version, &facts, &report::unknown_order(), &ids, &request)
+            let unknown = ReportContent::rejected(5, "unknown order");
+            report::status_report(self.version, &facts, &unknown, &ids, &request)
         };
         self.write(numbers, reports(vec![slot.holds(MsgType::EXECUTION_REPORT, body)])).await
     }
@@ -93,8 +94,7 @@ impl OrderEntry {
         if let Err(fault) =
             fields::check(message).and_then(|()| fields::id(message, tags::MASS_STATUS_REQ_ID))
         {
-            let (slot, numbers) = Slot::take(turn);
-            return self.refuse_fields(message, slot, numbers, &fault).await;
+            return self.refuse_fields(message, Slot::take(turn), &fault).await;
         }
         let refusal = match message.text(tags::MASS_STATUS_REQ_TYPE) {
             Some("7") => None,
@@ -103,14 +103,12 @@ impl OrderEntry {
             _ => Some((0, "MassStatusReqType(585) must be 1 or 7")),
         };
         if let Some((reason, text)) = refusal {
-            let (slot, numbers) = Slot::take(turn);
-            return self.refuse_message(message, slot, numbers, reason, text).await;
+            return self.refuse_message(message, Slot::take(turn), reason, text).await;
         }
         let now = Instant::now();
-        if self.mass_reports.goes_on_at(BytePace::MASS_STATUS) > now {
-            let (slot, numbers) = Slot::take(turn);
+        if self.mass_reports.goes_on_at(Pace::MASS_STATUS) > now {
             let text = "too many mass status requests, ask again in a few seconds";
-            return self.refuse_message(message, slot, numbers, 4, text).await;
+            return self.refuse_message(message, Slot::take(turn), 4, text).await;
         }
         let is_of_symbol = message.text(tags::MASS_STATUS_REQ_TYPE) == Some("1");
         let symbol = message.text(tags::SYMBOL).filter(|_| is_of_symbol);
@@ -120,9 +118,8 @@ impl OrderEntry {
         drop(conn);
         let parked = self.parked_orders(symbol);
         if open.len() + parked.len() > MASS_MAX {
-            let (slot, numbers) = Slot::take(turn);
             let text = "too many open orders, ask one by one";
-            return self.refuse_message(message, slot, numbers, 0, text).await;
+            return self.refuse_message(message, Slot::take(turn), 0, text).await;
         }
         let request_id = message.text(tags::MASS_STATUS_REQ_ID).unwrap_or_default();
         let open: Vec<OpenOrderStatus> = open
@@ -136,7 +133,7 @@ impl OrderEntry {
             self.open_orders(request_id, &open, turn)
         };
         let bytes = outbound.iter().map(|report| report.body.len()).sum();
-        self.mass_reports.spend(BytePace::MASS_STATUS, now, bytes);
+        self.mass_reports.spend(Pace::MASS_STATUS, bytes, now);
         self.write(turn.numbers(), reports(outbound)).await
     }
 
@@ -176,7 +173,8 @@ impl OrderEntry {
         };
         let mass = MassAnswer { request_id, total: 0, is_last: true };
         let request = StatusRequest { mass: Some(mass), ..StatusRequest::default() };
-        let body = report::status_report(self.version, &facts, &report::no_open_orders(), &ids, &request);
+        let none = ReportContent::rejected(5, "no open orders");
+        let body = report::status_report(self.version, &facts, &none, &ids, &request);
         slot.holds(MsgType::EXECUTION_REPORT, body)
     }
 }

@@ -184,18 +184,6 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_one_wallet_are_decided_in_arrival_order() {
-        let (mut waiting, tickets) = waiting(&[("a", 1), ("b", 2), ("c", 1)]);
-        waiting.answered(tickets[2], 3);
-        assert!(!waiting.has_decidable(), "the first of its wallet still waits");
-        waiting.answered(tickets[1], 2);
-        assert_eq!(decided(&mut waiting), [("b".to_owned(), 2)]);
-        waiting.answered(tickets[0], 1);
-        assert_eq!(decided(&mut waiting), [("a".to_owned(), 1), ("c".to_owned(), 3)]);
-        assert_eq!(waiting.len(), 0);
-    }
-
-    #[test]
     fn a_cancelled_order_releases_the_next_of_its_wallet() {
         let (mut waiting, tickets) = waiting(&[("a", 1), ("b", 1)]);
         waiting.answered(tickets[1], 2);

@@ -4,7 +4,7 @@ use dvp_domain::{canonical::sha256, fees::FeeItem, money::Minor, time::Timestamp
 use dvp_fix::{codec::MessageRef, tag::Tag};
 use serde::{Deserialize, Serialize};
 
-use super::{fields, report::CancelRefusal, tags};
+use super::{fields, tags};
 
 /// The `details` of a stored order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,19 @@ pub(crate) enum Details {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refusal: Option<CancelRefusal>,
     },
+}
+
+/// CxlRejReason(102).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CancelRefusal {
+    TooLate,
+    UnknownOrder,
+    DuplicateClOrdId,
+    /// The fault of a field of the request.
+    Field(String),
+    /// The request was an OrderCancelReplaceRequest(G).
+    NoReplacement,
 }
 
 /// Symbol(55) of a report without a symbol that could be repeated.

@@ -11,7 +11,7 @@ use dvp_fix::{UtcNanos, codec::Body};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-pub(crate) use self::cancel_reject::{CancelRefusal, CancelRejected, cancel_reject};
+pub(crate) use self::cancel_reject::{CancelRejected, cancel_reject};
 use self::fields::{Fees, deposit, own_fees, own_fields, words};
 use super::{
     Version,
@@ -161,7 +161,12 @@ impl ReportContent {
     }
 
     pub(crate) fn duplicate() -> Self {
-        Self::Rejected(Rejection { ord_rej_reason: 6, text: "duplicate ClOrdID".to_owned() })
+        Self::rejected(6, "duplicate ClOrdID")
+    }
+
+    /// A rejection whose OrdRejReason(103) is the same in every version.
+    pub(crate) fn rejected(ord_rej_reason: u8, text: &str) -> Self {
+        Self::Rejected(Rejection { ord_rej_reason, text: text.to_owned() })
     }
 
     /// The report content of an event; its snapshot has the amounts and the failure. `at`: the execution's reference
@@ -362,14 +367,4 @@ fn base_of(symbol: &str) -> Option<&str> {
 /// OrdStatus(39) of the last report.
 pub(crate) const fn ord_status(content: &ReportContent) -> &'static str {
     content.codes(Version::Fix44).1
-}
-
-/// The report about an unknown order.
-pub(crate) fn unknown_order() -> ReportContent {
-    ReportContent::Rejected(Rejection { ord_rej_reason: 5, text: "unknown order".to_owned() })
-}
-
-/// The report when no order is open.
-pub(crate) fn no_open_orders() -> ReportContent {
-    ReportContent::Rejected(Rejection { ord_rej_reason: 5, text: "no open orders".to_owned() })
 }

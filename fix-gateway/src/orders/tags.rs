@@ -5,6 +5,8 @@ use dvp_fix::{
     tag::Tag,
 };
 
+use crate::dictionaries::{OWN_FIELDS, OwnField};
+
 macro_rules! tags {
     ($($name:ident = $number:literal),* $(,)?) => { $(pub(crate) const $name: Tag = $number;)* };
 }
@@ -36,44 +38,34 @@ tags! {
     DEPOSIT_CONTRACT = 20110, DEPOSIT_ID = 20111, DEPOSIT_AMOUNT = 20112, DEPOSIT_BY = 20113,
 }
 
-/// Our own fields of an order.
-const OWN: [FieldDef; 17] = [
-    of(PERMIT_NONCE, Kind::Integer),
-    of(PERMIT_DEADLINE, Kind::Integer),
-    of(PERMIT_SIGNATURE, Kind::Text),
-    of(PERMIT_AMOUNT, Kind::Integer),
-    of(BENEFICIARY_NAME, Kind::Text),
-    of(BENEFICIARY_ACCOUNT, Kind::Text),
-    of(BENEFICIARY_COUNTRY, Kind::Text),
-    FieldDef { tag: PAYOUT_METHOD, kind: Kind::Text, values: &["ach", "sepa", "swift", "wire"] },
-    of(SWIFT_CODE, Kind::Text),
-    of(BENEFICIARY_BANK, Kind::Text),
-    of(ADDRESS_LINE1, Kind::Text),
-    of(ADDRESS_CITY, Kind::Text),
-    of(ADDRESS_STATE, Kind::Text),
-    of(ADDRESS_POSTAL_CODE, Kind::Text),
-    of(OUTPUT_RECIPIENT, Kind::Text),
-    of(USER_WALLET, Kind::Text),
-    of(TARGET_PRICE, Kind::Decimal),
-];
-
-const fn of(tag: Tag, kind: Kind) -> FieldDef {
-    FieldDef { tag, kind, values: &[] }
-}
-
-/// Fields beyond the dictionary of its version that a peer may send: our tags on NewOrderSingle(D), the fields of a
+/// Fields beyond the dictionary of its version that a peer may send: our own on NewOrderSingle(D), the fields of a
 /// Logon(A) that FIX 4.2 does not have, and on OrderCancelReplaceRequest(G) every field of an order, so that it is
 /// rejected as such and not for its fields.
 pub(crate) static EXTRA: [(&str, FieldDef); 37] = {
-    let mut extra = [("", of(0, Kind::Text)); 37];
-    let mut at = 0;
-    while at < OWN.len() {
-        extra[at] = ("D", OWN[at]);
-        extra[at + OWN.len()] = ("G", OWN[at]);
-        at += 1;
+    const fn text(tag: Tag) -> FieldDef {
+        FieldDef { tag, kind: Kind::Text, values: &[] }
     }
-    extra[34] = ("G", of(QUOTE_ID, Kind::Text));
-    extra[35] = ("A", of(dvp_fix::tag::USERNAME, Kind::Text));
-    extra[36] = ("A", of(dvp_fix::tag::PASSWORD, Kind::Text));
+    let mut extra = [("A", text(dvp_fix::tag::USERNAME)); 37];
+    extra[1] = ("A", text(dvp_fix::tag::PASSWORD));
+    extra[2] = ("G", text(QUOTE_ID));
+    let mut next = 3;
+    let mut at = 0;
+    while at < OWN_FIELDS.len() {
+        let OwnField { tag, data_type, message, values, .. } = OWN_FIELDS[at];
+        at += 1;
+        if !matches!(message.as_bytes(), b"D") {
+            continue;
+        }
+        let kind = match data_type.as_bytes() {
+            b"INT" => Kind::Integer,
+            b"PRICE" => Kind::Decimal,
+            _ => Kind::Text,
+        };
+        let field = FieldDef { tag, kind, values };
+        extra[next] = ("D", field);
+        extra[next + 1] = ("G", field);
+        next += 2;
+    }
+    assert!(next == extra.len(), "a field is missing");
     extra
 };

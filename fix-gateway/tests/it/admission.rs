@@ -30,10 +30,8 @@ async fn is_let_in(client: &mut Client, logon: &str) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unauthenticated_reset_changes_nothing() {
     let (harness, gateway, mut client) = logged_on().await;
-    client.send("D", "11=x").await;
-    client.expect("3").await;
-    client.send("H", "11=unknown|55=USDC/USD|54=1").await;
-    client.expect("8").await;
+    client.ask("D", "11=x", "3").await;
+    client.ask("H", "11=unknown|55=USDC/USD|54=1", "8").await;
     client.log_out().await;
     while client.next().await.is_some() {}
     let before = harness.count(STATE).await;
@@ -163,8 +161,7 @@ async fn a_guessing_source_is_locked_out_and_the_owner_is_not() {
     };
     for n in 0..10 {
         let mut guess = from("203.0.113.66", "ACME").await;
-        guess.send("A", &format!("98=0|108=30|553=acme|554=guess{n}")).await;
-        let refused = guess.expect("5").await;
+        let refused = guess.ask("A", &format!("98=0|108=30|553=acme|554=guess{n}"), "5").await;
         assert_eq!((refused.text(58), refused.text(34)), (Some("logon refused"), Some("1")));
         assert!(guess.next().await.is_none());
     }
@@ -173,8 +170,7 @@ async fn a_guessing_source_is_locked_out_and_the_owner_is_not() {
     assert!(is_let_in(&mut from("203.0.113.7", "ACME").await, LOGON).await);
     // The answer about a session that does not exist is the same.
     let mut nobody = from("203.0.113.8", "NOBODY").await;
-    nobody.send("A", &format!("98=0|108=30|{LOGON}")).await;
-    let refused = nobody.expect("5").await;
+    let refused = nobody.ask("A", &format!("98=0|108=30|{LOGON}"), "5").await;
     assert_eq!((refused.text(58), refused.text(34)), (Some("logon refused"), Some("1")));
     gateway.stop().await;
 }
@@ -202,8 +198,7 @@ async fn refusals_are_identical_and_delayed_on_every_listener() {
         for (begin_string, comp_id, logon) in cases {
             let mut client = Client::connect(addr, begin_string, comp_id).await;
             let began = std::time::Instant::now();
-            client.send("A", &format!("98=0|108=30|{logon}")).await;
-            let refused = client.expect("5").await;
+            let refused = client.ask("A", &format!("98=0|108=30|{logon}"), "5").await;
             assert!(began.elapsed() >= delay, "{comp_id}: answered early");
             assert_eq!((refused.text(58), refused.text(34)), (Some("logon refused"), Some("1")), "{comp_id}");
             assert!(client.next().await.is_none());
@@ -217,11 +212,9 @@ async fn a_refused_new_password_is_explained_to_authenticated_peers_only() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut unauthenticated = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
-    unauthenticated.send("A", "98=0|108=30|1137=9|553=acme|554=wrong|925=mine").await;
-    assert!(unauthenticated.next().await.is_none());
+    assert!(unauthenticated.is_refused("1137=9|553=acme|554=wrong|925=mine").await);
     let mut client = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
-    client.send("A", &format!("98=0|108=30|1137=9|{LOGON}|925=another")).await;
-    let refused = client.expect("5").await;
+    let refused = client.ask("A", &format!("98=0|108=30|1137=9|{LOGON}|925=another"), "5").await;
     assert!(refused.text(58).unwrap().starts_with("NewPassword(925) is not supported"), "{refused:?}");
     assert!(client.next().await.is_none());
     // It changed nothing: the old one still holds, and no number was used up.

@@ -23,8 +23,7 @@ fn seen(messages: &[ArchivedMessage]) -> Vec<(bool, i64, &str)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_message_of_a_session_is_archived_without_its_secrets() {
     let (harness, gateway, mut client) = logged_on().await;
-    client.send("D", &order("first", "12345678", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("first", "12345678", LIMIT), "8").await;
     client.send("F", "11=second|41=first|55=USDC/USD|54=2|38=100|60=20260101-00:00:00.000").await;
     client.expect_any(&["8", "9"]).await;
     client.send("2", "7=1|16=0").await;

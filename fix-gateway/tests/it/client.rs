@@ -107,10 +107,15 @@ impl Client {
         }
     }
 
+    /// Is a Logon refused, with no answer but the end of the connection?
+    pub(crate) async fn is_refused(&mut self, extra: &str) -> bool {
+        self.send_as(self.next_out, None, "A", &format!("98=0|108=30|{extra}")).await;
+        self.next().await.is_none()
+    }
+
     /// Logs out, and returns the answer.
     pub(crate) async fn log_out(&mut self) -> Message {
-        self.send("5", "").await;
-        self.expect("5").await
+        self.ask("5", "", "5").await
     }
 
     /// Begins the numbers anew.
@@ -278,6 +283,12 @@ impl Client {
     /// The next message that is no heartbeat must be of this type.
     pub(crate) async fn expect(&mut self, msg_type: &str) -> Message {
         self.expect_any(&[msg_type]).await
+    }
+
+    /// Sends a message, and returns the answer, which must be of this type.
+    pub(crate) async fn ask(&mut self, msg_type: &str, body: &str, answer: &str) -> Message {
+        self.send(msg_type, body).await;
+        self.expect(answer).await
     }
 
     /// Reads ExecutionReports until one has this OrdStatus.

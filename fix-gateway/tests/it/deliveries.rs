@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use dvp_fix::{
     SeqNum,
     codec::{Body, MessageRef, MsgType},
-    session::{ResendSlice, SessionConfig, Stored},
+    session::{SessionConfig, Stored},
 };
 use dvp_fix_gateway::{Application, Commit, Numbers, Turn, Unavailable};
 use tokio::{
@@ -75,22 +75,9 @@ impl Application for Recording {
         }))
     }
 
-    async fn refuse(
-        &mut self,
-        message: MessageRef<'_>,
-        _: &str,
-        turn: &mut Turn<'_>,
-    ) -> Result<Commit, Unavailable> {
-        self.deliver(message, turn).await
-    }
-
     fn is_about_earlier(&self, message: MessageRef<'_>) -> bool {
         self.note(Step::Asked(message.seq().unwrap()));
         message.msg_type() == b"F"
-    }
-
-    async fn stored(&mut self, _: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
-        Ok(Vec::new())
     }
 }
 

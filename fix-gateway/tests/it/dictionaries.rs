@@ -21,7 +21,7 @@ const ONLY_42: &str = "b";
 /// One file: its name, its version, and its messages.
 struct File {
     name: &'static str,
-    head: &'static str,
+    head: String,
     dictionary: Dictionary,
     messages: Vec<&'static str>,
     /// FIX 5.0 leaves them to the transport.
@@ -29,38 +29,17 @@ struct File {
 }
 
 fn files() -> [File; 4] {
-    let file =
-        |name, head, dictionary, messages, has_header| File { name, head, dictionary, messages, has_header };
+    let file = |name, version: (&str, u8, u8, u8), dictionary, messages, has_header| {
+        let (kind, major, minor, pack) = version;
+        let head = format!("type='{kind}' major='{major}' minor='{minor}' servicepack='{pack}'");
+        File { name, head, dictionary, messages, has_header }
+    };
     let both = || [&ADMIN[..], &APPLICATION].concat();
     [
-        file(
-            "FIX42.xml",
-            "type='FIX' major='4' minor='2' servicepack='0'",
-            Dictionary::fix42(),
-            both(),
-            true,
-        ),
-        file(
-            "FIX44.xml",
-            "type='FIX' major='4' minor='4' servicepack='0'",
-            Dictionary::fix44(),
-            both(),
-            true,
-        ),
-        file(
-            "FIXT11.xml",
-            "type='FIXT' major='1' minor='1' servicepack='0'",
-            Dictionary::fixt11(),
-            ADMIN.to_vec(),
-            true,
-        ),
-        file(
-            "FIX50SP2.xml",
-            "type='FIX' major='5' minor='0' servicepack='2'",
-            Dictionary::fix50sp2(),
-            APPLICATION.to_vec(),
-            false,
-        ),
+        file("FIX42.xml", ("FIX", 4, 2, 0), Dictionary::fix42(), both(), true),
+        file("FIX44.xml", ("FIX", 4, 4, 0), Dictionary::fix44(), both(), true),
+        file("FIXT11.xml", ("FIXT", 1, 1, 0), Dictionary::fixt11(), ADMIN.to_vec(), true),
+        file("FIX50SP2.xml", ("FIX", 5, 0, 2), Dictionary::fix50sp2(), APPLICATION.to_vec(), false),
     ]
 }
 

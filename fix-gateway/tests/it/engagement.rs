@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     client::Client,
-    harness::{FIX_42, FIXT, FixHarness, LIMIT, LOGON, VERSIONS, cancel, logged_on, order},
+    harness::{FIX_42, FIXT, FixHarness, LIMIT, LOGON, VERSIONS, cancel, logged_on, order, place},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -17,8 +17,7 @@ async fn a_firm_quote_is_taken_once_at_its_price_in_every_version() {
     let gateway = harness.gateway().await;
     for (begin_string, comp_id, logon) in VERSIONS {
         let mut client = gateway.client_of((begin_string, comp_id, logon)).await;
-        client.send("R", "131=q1|146=1|55=USDC/USD|54=2|38=100").await;
-        let quote = client.expect("S").await;
+        let quote = client.ask("R", "131=q1|146=1|55=USDC/USD|54=2|38=100", "S").await;
         assert_eq!((quote.text(131), quote.text(55)), (Some("q1"), Some("USDC/USD")), "{quote:?}");
         assert_eq!((quote.text(134), quote.text(133)), (Some("100"), None), "{quote:?}");
         assert!(quote.text(62) > quote.text(60), "{quote:?}");
@@ -102,8 +101,7 @@ async fn a_quote_without_liquidity_is_refused_in_the_versions_fields() {
 async fn a_mass_status_reports_open_orders_only() {
     let (_harness, gateway, mut client) = logged_on().await;
     for id in ["a", "b", "c"] {
-        client.send("D", &order(id, "00000008", LIMIT)).await;
-        client.report(id, "0").await;
+        place(&mut client, id, "00000008", LIMIT).await;
     }
     client.send("F", &cancel("x", "b")).await;
     client.report("x", "4").await;
@@ -127,13 +125,11 @@ async fn a_mass_status_reports_open_orders_only() {
         client.send("AF", &format!("584=m|{body}")).await;
         assert_eq!(client.expect("j").await.text(380), Some(reason), "{body}");
     }
-    client.send("H", "11=a|790=s1|54=2|55=USDC/USD").await;
-    let status = client.expect("8").await;
+    let status = client.ask("H", "11=a|790=s1|54=2|55=USDC/USD", "8").await;
     assert_eq!((status.text(790), status.text(39)), (Some("s1"), Some("0")), "{status:?}");
     // FIX 4.2 has no such request: it is known, and not supported.
     let mut old = gateway.client_of(FIX_42).await;
-    old.send("AF", "584=m|585=7").await;
-    let refused = old.expect("j").await;
+    let refused = old.ask("AF", "584=m|585=7", "j").await;
     assert_eq!((refused.text(372), refused.text(380)), (Some("AF"), Some("3")), "{refused:?}");
     gateway.stop().await;
 }
@@ -143,8 +139,7 @@ async fn mass_status_requests_without_a_pause_are_refused_after_a_while() {
     let (_harness, gateway, mut client) = logged_on().await;
     // So many that a slow machine spends the allowance faster than it is given.
     for n in 0..120 {
-        client.send("D", &order(&format!("o{n}"), "00000008", LIMIT)).await;
-        client.report(&format!("o{n}"), "0").await;
+        place(&mut client, &format!("o{n}"), "00000008", LIMIT).await;
     }
     let mut answered = 0;
     let refused = 'asked: loop {
@@ -219,13 +214,11 @@ async fn a_drop_copy_reports_all_orders_of_the_partner_and_accepts_none() {
     for (kind, body) in
         [("D", order("mine", "12345678", LIMIT)), ("R", "131=q|146=1|55=USDC/USD|54=2|38=1".into())]
     {
-        copy.send(kind, &body).await;
-        let refused = copy.expect("j").await;
+        let refused = copy.ask(kind, &body, "j").await;
         assert_eq!((refused.text(372), refused.text(380)), (Some(kind), Some("6")), "{refused:?}");
     }
     let mut client = gateway.client_of(FIXT).await;
-    client.send("D", &order("rests", "00000008", LIMIT)).await;
-    client.report("rests", "0").await;
+    place(&mut client, "rests", "00000008", LIMIT).await;
     client.send("F", &cancel("c", "rests")).await;
     let cancelled = client.report("c", "4").await;
     let copied = reports(&mut copy, 2).await;
@@ -260,8 +253,7 @@ async fn cancel_on_disconnect_cancels_and_reports_on_the_next_logon() {
     client.report("b", "0").await;
     // Without such an agreement orders stay.
     let mut other = gateway.client_of(FIXT).await;
-    other.send("D", &order("stays", "00000008", LIMIT)).await;
-    other.report("stays", "0").await;
+    place(&mut other, "stays", "00000008", LIMIT).await;
     drop(other);
     let seq = client.next_out;
     drop(client);
@@ -284,8 +276,7 @@ async fn cancel_on_disconnect_survives_the_death_of_the_sessions_owner() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(0)).await;
     let (gateway, mut client) = harness.logged_on().await;
-    client.send("D", &order("a", "00000008", LIMIT)).await;
-    client.report("a", "0").await;
+    place(&mut client, "a", "00000008", LIMIT).await;
     gateway.kill().await;
     assert_eq!(harness.count("select count(*) from event").await, 1);
     let gateway = harness.gateway().await;
@@ -299,8 +290,7 @@ async fn a_process_that_has_lost_the_session_cancels_nothing() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(0)).await;
     let (gateway, mut client) = harness.logged_on().await;
-    client.send("D", &order("a", "00000008", LIMIT)).await;
-    client.report("a", "0").await;
+    place(&mut client, "a", "00000008", LIMIT).await;
     // Another process has the session, as after this one was frozen.
     let taken = "update lease set owner = gen_random_uuid(), expires_at = now() + interval '1 hour' \
                  where name like 'fix:%->ACME'";
@@ -329,14 +319,12 @@ async fn fix_42_is_answered_within_its_own_enumerations() {
     assert_eq!((again.text(17), again.text(20)), (new.text(17), Some("0")), "{again:?}");
     client.send("D", &format!("97=Y|{}", order("rests", "99999999", LIMIT))).await;
     assert_eq!(client.report("rests", "8").await.text(103), Some("6"));
-    client.send("H", "11=rests|54=2|55=USDC/USD").await;
-    let status = client.expect("8").await;
+    let status = client.ask("H", "11=rests|54=2|55=USDC/USD", "8").await;
     assert_eq!((status.text(20), status.text(150), status.text(39)), (Some("3"), Some("0"), Some("0")));
     let time = Client::utc().to_millis_text();
     let cancel = |id: &str, orig: &str| format!("11={id}|38=100|41={orig}|54=2|55=USDC/USD|60={time}");
     for (id, orig, reason) in [("c1", "nothing", "1"), ("c1", "rests", "2")] {
-        client.send("F", &cancel(id, orig)).await;
-        let refused = client.expect("9").await;
+        let refused = client.ask("F", &cancel(id, orig), "9").await;
         assert_eq!((refused.text(102), refused.text(434)), (Some(reason), Some("1")), "{refused:?}");
     }
     client.send("F", &cancel("c2", "rests")).await;

@@ -11,7 +11,7 @@ use std::{
 use dvp_fix::{
     SeqNum,
     codec::{Body, MessageRef, MsgType},
-    session::{ResendSlice, Stored},
+    session::Stored,
 };
 use dvp_fix_gateway::{Application, Commit, Numbers, Reach, Turn, Unavailable};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -79,19 +79,6 @@ impl Application for Fickle {
             Stored { seq, msg_type: MsgType::BUSINESS_MESSAGE_REJECT, body, sending_time, resend: true };
         Ok(self.keep(numbers, vec![message]))
     }
-
-    async fn refuse(
-        &mut self,
-        message: MessageRef<'_>,
-        _: &str,
-        turn: &mut Turn<'_>,
-    ) -> Result<Commit, Unavailable> {
-        self.deliver(message, turn).await
-    }
-
-    async fn stored(&mut self, _: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
-        Ok(Vec::new())
-    }
 }
 
 #[tokio::test]
@@ -118,8 +105,7 @@ async fn a_failed_commit_ends_the_connection_and_the_order_is_resent() {
     // The numbers of the orders were not used up: they come again.
     client.next_out = 2;
     client.log_on_when_let_in(served.addr, "").await;
-    client.send("D", ORDER).await;
-    let answer = client.expect("j").await;
+    let answer = client.ask("D", ORDER, "j").await;
     assert_eq!(answer.text(58), Some("stored"));
     served.end().await;
 }

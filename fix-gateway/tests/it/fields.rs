@@ -185,25 +185,21 @@ async fn an_unsupported_instruction_is_refused_by_its_tag() {
     ];
     for (n, field) in fields.into_iter().enumerate() {
         let tag: u32 = field.split_once('=').unwrap().0.parse().unwrap();
-        client.send("D", &(order(&format!("u{n}"), "00000008", LIMIT) + "|" + field)).await;
-        let report = client.expect("8").await;
+        let report = client.ask("D", &(order(&format!("u{n}"), "00000008", LIMIT) + "|" + field), "8").await;
         assert!(names(&report, tag), "{field}: {report:?}");
         assert_eq!(report.text(103), Some("11"), "{report:?}");
     }
     // A dollar amount of a token is no quantity of it.
-    client.send("D", &(order("usd", "00000008", LIMIT) + "|15=USD")).await;
-    let report = client.expect("8").await;
+    let report = client.ask("D", &(order("usd", "00000008", LIMIT) + "|15=USD"), "8").await;
     assert_eq!((report.text(39), report.text(103)), (Some("8"), Some("11")), "{report:?}");
     assert_eq!(report.text(58), Some("Currency(15) must be USDC, the base asset"));
-    client.send("R", "131=q|146=1|55=USDC/USD|54=2|38=100|15=USD").await;
-    let refused = client.expect("AG").await;
+    let refused = client.ask("R", "131=q|146=1|55=USDC/USD|54=2|38=100|15=USD", "AG").await;
     assert_eq!(refused.text(58), Some("Currency(15) must be USDC, the base asset"));
     client.send("R", "131=q|146=1|55=USDC/USD|54=2|38=100|64=20991231").await;
     assert!(names(&client.expect("AG").await, 64));
     client.send("D", &(order("usdc", "00000008", LIMIT) + "|15=USDC")).await;
     assert_eq!(client.expect("8").await.text(39), Some("0"));
-    client.send("F", &format!("11=c1|41=usdc|54=2|55=USDC/USD|60={time}|152=1")).await;
-    let refused = client.expect("9").await;
+    let refused = client.ask("F", &format!("11=c1|41=usdc|54=2|55=USDC/USD|60={time}|152=1"), "9").await;
     assert_eq!((refused.text(102), refused.text(39)), (Some("99"), Some("0")), "{refused:?}");
     assert!(names(&refused, 152));
     for (wrong, tag) in [("54=1|55=USDC/USD", 54), ("54=2|55=USD/EUR", 55)] {
@@ -214,8 +210,7 @@ async fn an_unsupported_instruction_is_refused_by_its_tag() {
     assert_eq!(client.expect("9").await.text(102), Some("1"));
     client.send("H", "11=usdc|54=2|55=USDC/USD|453=1|448=A|447=D|452=1").await;
     assert!(names(&client.expect("j").await, 453));
-    client.send("AF", "584=m|585=7|1=mine").await;
-    let refused = client.expect("j").await;
+    let refused = client.ask("AF", "584=m|585=7|1=mine", "j").await;
     assert!(names(&refused, 1) && refused.text(379) == Some("m"), "{refused:?}");
     gateway.stop().await;
     assert_eq!(harness.count("select count(*) from execution").await, 1);
@@ -228,17 +223,15 @@ async fn a_replace_request_is_refused_in_every_version() {
     for version in VERSIONS {
         let (_, comp_id, _) = version;
         let mut client = gateway.client_of(version).await;
-        client.send("D", &order(&format!("o{comp_id}"), "00000008", LIMIT)).await;
-        let new = client.expect("8").await;
+        let new = client.ask("D", &order(&format!("o{comp_id}"), "00000008", LIMIT), "8").await;
         // Every field of an order, and the order that is meant.
         let replacement = order(&format!("g{comp_id}"), "00000008", "40=2|44=1.01");
-        client.send("G", &format!("{replacement}|41=o{comp_id}|117=q|15=USDC|58=more")).await;
-        let refused = client.expect("9").await;
+        let refused =
+            client.ask("G", &format!("{replacement}|41=o{comp_id}|117=q|15=USDC|58=more"), "9").await;
         assert_eq!((refused.text(434), refused.text(102)), (Some("2"), Some("2")), "{refused:?}");
         assert_eq!((refused.text(37), refused.text(39)), (new.text(37), Some("0")), "{refused:?}");
         assert_eq!(refused.text(58), Some("orders are not replaced: cancel, and send another"));
-        client.send("G", &format!("{replacement}|41=nothing")).await;
-        let refused = client.expect("9").await;
+        let refused = client.ask("G", &format!("{replacement}|41=nothing"), "9").await;
         assert_eq!(
             (refused.text(434), refused.text(37), refused.text(39)),
             (Some("2"), Some("NONE"), Some("8"))
@@ -250,8 +243,7 @@ async fn a_replace_request_is_refused_in_every_version() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_request_consumes_its_cl_ord_id() {
     let (harness, gateway, mut client) = logged_on().await;
-    client.send("D", &order("rests", "00000008", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("rests", "00000008", LIMIT), "8").await;
     // The request and the order in one go: one commit may have both.
     client.send("F", &cancel("unknown", "nothing")).await;
     client.send("D", &order("unknown", "00000008", LIMIT)).await;

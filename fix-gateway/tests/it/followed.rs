@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::harness::{LIMIT, logged_on, order};
+use super::harness::{LIMIT, logged_on, place};
 
 /// Ends every connection that listens for notifications, as a restart of the database or of a proxy does.
 const CUT: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
@@ -15,8 +15,7 @@ async fn a_follower_reconnects_without_losing_events() {
     let (harness, gateway, mut client) = logged_on().await;
     harness.wait_for_count(LISTENERS, 1).await;
     for round in ["first", "second"] {
-        client.send("D", &order(round, "12345678", LIMIT)).await;
-        client.report(round, "0").await;
+        place(&mut client, round, "12345678", LIMIT).await;
         assert!(harness.count(CUT).await >= 1, "the follower listens before the {round} cut");
         if round == "first" {
             harness.settle_everything();

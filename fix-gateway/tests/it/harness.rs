@@ -9,6 +9,7 @@ use std::{
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::engine::Engine;
 use dvp_domain::{asset::Pair, intent::Permit, money::Minor};
+use dvp_fix::codec::Message;
 use dvp_fix_gateway::{FixGateway, ForwardConfig, GatewayConfig, ListenerConfig, SlowConsumer};
 use dvp_store::fix::{
     NewFixSession,
@@ -101,10 +102,20 @@ pub(crate) async fn logged_on() -> (FixHarness, Gateway, Client) {
 
 /// Adds a session of the partner, and returns its id.
 pub(crate) async fn add_session(harness: &Harness, begin_string: &str, client: &str) -> String {
+    add_session_of(harness, &harness.tenant.partner_id, begin_string, client).await
+}
+
+/// Adds a session of any partner.
+pub(crate) async fn add_session_of(
+    harness: &Harness,
+    partner_id: &str,
+    begin_string: &str,
+    client: &str,
+) -> String {
     let vault = &harness.engine.context().vault;
     let session_id = format!("{begin_string}:DVP->{client}");
     let session = NewFixSession {
-        partner_id: harness.tenant.partner_id.clone(),
+        partner_id: partner_id.to_owned(),
         livemode: false,
         begin_string: begin_string.into(),
         client_comp_id: client.into(),
@@ -262,6 +273,12 @@ pub(crate) fn order_by(
         "11={cl_ord_id}|21=1|38=100|{terms}|54=2|55=USDC/USD|60={time}|20001={nonce}|20002={deadline}|\
          20003={signature}|20010=Jane Doe|20011={account}|20012=US|20013=ach"
     )
+}
+
+/// Sends an order, and returns the report that it is new.
+pub(crate) async fn place(client: &mut Client, cl_ord_id: &str, account: &str, terms: &str) -> Message {
+    client.send("D", &order(cl_ord_id, account, terms)).await;
+    client.report(cl_ord_id, "0").await
 }
 
 /// An OrderCancelRequest's body.

@@ -2,12 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use dvp_store::{
-    fix::{NewFixSession, upsert_session},
-    partners::registry,
-};
+use dvp_store::partners::registry;
 
-use super::harness::{FixHarness, order};
+use super::harness::{FixHarness, add_session_of, place};
 
 const SESSIONS: usize = 40;
 const ORDERS: usize = 20;
@@ -17,18 +14,7 @@ async fn add_idle_sessions(harness: &FixHarness) {
     let mut conn = harness.pool().acquire().await.unwrap();
     let partner_id = registry::ensure_partner(&mut conn, "ptn_idle", "idle", "standard", 100).await.unwrap();
     for n in 0..SESSIONS {
-        let session = NewFixSession {
-            partner_id: partner_id.clone(),
-            livemode: false,
-            begin_string: "FIX.4.4".into(),
-            client_comp_id: format!("IDLE{n}"),
-            service_comp_id: "DVP".into(),
-            default_appl_ver_id: None,
-            username: "idle".into(),
-            password_hash: [0; 32],
-            password_key: "1".into(),
-        };
-        upsert_session(&mut conn, &session).await.unwrap();
+        add_session_of(harness, &partner_id, "FIX.4.4", &format!("IDLE{n}")).await;
     }
 }
 
@@ -60,8 +46,7 @@ async fn idle_sessions_do_not_query_for_other_partners_events() {
     let before = reads(&harness).await;
     for n in 0..ORDERS {
         let id = format!("o{n}");
-        client.send("D", &order(&id, "00000008", "40=2|44=0.99")).await;
-        client.report(&id, "0").await;
+        place(&mut client, &id, "00000008", "40=2|44=0.99").await;
     }
     let reads = reads(&harness).await - before;
     // The follower, and the partner's own three sessions.

@@ -21,8 +21,7 @@ async fn only_a_dead_connection_gives_way_to_a_new_one() {
     let harness = FixHarness::new().await;
     let gateway = harness.gateway().await;
     let mut first = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    first.send("A", &format!("98=0|108=4|{LOGON}")).await;
-    first.expect("A").await;
+    first.ask("A", &format!("98=0|108=4|{LOGON}"), "A").await;
     // The peer is silent until the TestRequest; then another connection logs on to its session.
     first.expect("1").await;
     let mut second = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;

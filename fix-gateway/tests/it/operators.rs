@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use dvp_core::operators::fix_sessions;
 use dvp_core::secrets::Vault;
-use dvp_fix::UtcNanos;
 use dvp_fix_gateway::stale_types;
 use dvp_store::{
     fix::{
@@ -19,10 +18,10 @@ use dvp_testing::market::master_key;
 
 use super::{
     client::Client,
-    harness::{FIXT, FixHarness, LIMIT, LOGON, SESSION, logged_on, order},
+    harness::{FIXT, FixHarness, LIMIT, LOGON, SESSION, logged_on, order, place},
+    schedule::{HOUR, time_of_day},
 };
 
-const HOUR: u64 = 3_600_000_000_000;
 /// The lease of the session's owner.
 const HELD: &str =
     "select count(*) from lease where name = 'fix:FIX.4.4:DVP->ACME' and expires_at > clock_timestamp()";
@@ -62,9 +61,7 @@ async fn disabling_a_session_logs_its_peer_out_until_it_is_enabled() {
     assert!(client.next().await.is_none());
     harness.wait_for_count(HELD, 0).await;
     client.reconnect(gateway.addr).await;
-    let seq = client.next_out;
-    client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
-    assert!(client.next().await.is_none());
+    assert!(client.is_refused(LOGON).await);
     set_enabled(&harness, true).await;
     client.log_on_when_let_in(gateway.addr, LOGON).await;
     gateway.stop().await;
@@ -89,8 +86,7 @@ async fn log_on_for_reports(client: &mut Client, addr: std::net::SocketAddr) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_was_disabled_reports_events_that_have_left_the_feed() {
     let (harness, gateway, mut client) = logged_on().await;
-    client.send("D", &order("a", "12345678", LIMIT)).await;
-    client.report("a", "0").await;
+    place(&mut client, "a", "12345678", LIMIT).await;
     set_enabled(&harness, false).await;
     assert_eq!(client.expect("5").await.text(58), Some("session disabled"));
     client.send("5", "").await;
@@ -163,8 +159,7 @@ async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
     let gateway = harness.gateway_as(Vec::new(), |config| config.refresh = Duration::from_secs(3600)).await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on_when_let_in(gateway.addr, LOGON).await;
-    client.send("D", &order("a", "00000008", LIMIT)).await;
-    client.report("a", "0").await;
+    place(&mut client, "a", "00000008", LIMIT).await;
     // Before the session's owner is notified, the commit refuses the order.
     harness.execute("alter table partner disable trigger partner_switched").await;
     switch_partner(&harness, false).await;
@@ -178,9 +173,7 @@ async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
     client.send("5", "").await;
     assert!(client.next().await.is_none());
     client.reconnect(gateway.addr).await;
-    let seq = client.next_out;
-    client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
-    assert!(client.next().await.is_none());
+    assert!(client.is_refused(LOGON).await);
     switch_partner(&harness, true).await;
     client.log_on_when_let_in(gateway.addr, LOGON).await;
     gateway.stop().await;
@@ -203,8 +196,7 @@ async fn an_operator_logs_a_peer_out_and_it_may_log_on_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operators_reset_keeps_reports_that_were_not_received() {
     let (harness, gateway, mut client) = logged_on().await;
-    client.send("D", &order("a", "00000008", LIMIT)).await;
-    let report = client.report("a", "0").await;
+    let report = place(&mut client, "a", "00000008", LIMIT).await;
     let (answer, ()) = tokio::join!(ask(&harness, SessionAction::Reset), async {
         client.expect("5").await;
         // The peer disconnects instead of answering: its received messages are unsure.
@@ -213,8 +205,7 @@ async fn an_operators_reset_keeps_reports_that_were_not_received() {
     assert_eq!(answer, ("reset; 1 messages that the peer has not seen were kept".to_owned(), false));
     client.forget_numbers();
     assert_eq!(client.log_on_when_let_in(gateway.addr, LOGON).await.seq().unwrap().0, 2);
-    client.send("2", "7=1|16=1").await;
-    let again = client.expect("8").await;
+    let again = client.ask("2", "7=1|16=1", "8").await;
     assert_eq!((again.seq().unwrap().0, again.text(17)), (1, report.text(17)), "{again:?}");
     assert!(again.is_yes(97), "{again:?}");
     gateway.stop().await;
@@ -224,8 +215,7 @@ async fn an_operators_reset_keeps_reports_that_were_not_received() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_no_process_has_is_reset_and_numbers_no_report_until_one_has_it() {
     let (harness, gateway, mut client) = logged_on().await;
-    client.send("D", &order("a", "12345678", LIMIT)).await;
-    client.report("a", "0").await;
+    place(&mut client, "a", "12345678", LIMIT).await;
     client.log_out().await;
     gateway.stop().await;
 
@@ -309,10 +299,8 @@ async fn cancel_on_disconnect_works_outside_the_schedule() {
     let harness = FixHarness::new().await;
     harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(600)).await;
     let (gateway, mut client) = harness.logged_on().await;
-    client.send("D", &order("a", "00000008", LIMIT)).await;
-    client.report("a", "0").await;
+    place(&mut client, "a", "00000008", LIMIT).await;
     gateway.stop().await;
-    let time_of_day = |at: u64| UtcNanos(at).to_millis_text()[9..14].to_owned();
     let now = Client::utc().0;
     let closed = format!("daily {} UTC to {} UTC", time_of_day(now + 6 * HOUR), time_of_day(now + 7 * HOUR));
     harness
@@ -339,8 +327,7 @@ async fn an_operator_tests_a_peer_and_disconnects_it_without_a_logout() {
     assert_eq!(answer, ("TestRequest sent".to_owned(), false));
     client.send("0", &format!("112={}", test.text(112).unwrap())).await;
     // The session goes on.
-    client.send("D", &order("a", "00000008", LIMIT)).await;
-    client.report("a", "0").await;
+    place(&mut client, "a", "00000008", LIMIT).await;
     assert_eq!(ask(&harness, SessionAction::Disconnect).await, ("disconnected".to_owned(), false));
     assert!(client.next().await.is_none(), "a connection that ends, and no Logout");
     client.log_on_when_let_in(gateway.addr, LOGON).await;

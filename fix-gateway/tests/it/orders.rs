@@ -7,8 +7,7 @@ async fn an_order_is_reported_from_new_to_filled() {
     let harness = FixHarness::new().await;
     harness.settle_everything();
     let (gateway, mut client) = harness.logged_on().await;
-    client.send("D", &order("first", "12345678", LIMIT)).await;
-    let new = client.expect("8").await;
+    let new = client.ask("D", &order("first", "12345678", LIMIT), "8").await;
     assert_eq!((new.text(150), new.text(39), new.text(151)), (Some("0"), Some("0"), Some("100")), "{new:?}");
     assert!(new.text(37).unwrap().starts_with("exe_"), "{new:?}");
     assert!(new.text(198).unwrap().starts_with("DVP-"), "{new:?}");
@@ -62,15 +61,13 @@ async fn a_bad_order_is_rejected_with_its_reason() {
         (order("quote", "12345678", "40=D|117=qte_none"), "99", "quote_not_found"),
     ];
     for (body, reason, text) in cases {
-        client.send("D", &body).await;
-        let report = client.expect("8").await;
+        let report = client.ask("D", &body, "8").await;
         assert_eq!((report.text(39), report.text(150)), (Some("8"), Some("8")), "{report:?}");
         assert_eq!((report.text(103), report.text(58)), (Some(reason), Some(text)), "{report:?}");
         assert_eq!((report.text(37), report.text(151)), (Some("NONE"), Some("0")), "{report:?}");
     }
     // A violation of the dictionary is a Reject; an unsupported message, a BusinessMessageReject.
-    client.send("D", &good("x").replace("|54=2", "|54=?")).await;
-    let reject = client.expect("3").await;
+    let reject = client.ask("D", &good("x").replace("|54=2", "|54=?"), "3").await;
     assert_eq!((reject.text(371), reject.text(373)), (Some("54"), Some("5")), "{reject:?}");
     client.send("6", "23=i|27=S|28=N|54=2|55=USDC/USD").await;
     assert_eq!(client.expect("j").await.text(380), Some("3"));
@@ -81,18 +78,15 @@ async fn a_bad_order_is_rejected_with_its_reason() {
 async fn a_repeated_cl_ord_id_gets_the_same_report_again() {
     let (harness, gateway, mut client) = logged_on().await;
     let (body, bad) = (order("a", "12345678", LIMIT), order("b", "1", LIMIT).replace("USDC/USD", "GOLD/USD"));
-    client.send("D", &format!("369=1|{body}")).await;
-    let new = client.expect("8").await;
+    let new = client.ask("D", &format!("369=1|{body}"), "8").await;
     client.send("D", &bad).await;
     assert_eq!(client.expect("8").await.text(103), Some("1"));
     for again in [order("a", "12345678", LIMIT), order("b", "12345678", LIMIT), body.clone()] {
-        client.send("D", &again).await;
-        let report = client.expect("8").await;
+        let report = client.ask("D", &again, "8").await;
         assert_eq!((report.text(39), report.text(103)), (Some("8"), Some("6")), "{report:?}");
     }
     // Its header is another one.
-    client.send("D", &format!("97=Y|369=2|{body}")).await;
-    let again = client.expect("8").await;
+    let again = client.ask("D", &format!("97=Y|369=2|{body}"), "8").await;
     assert_eq!((again.text(39), again.text(37), again.text(17)), (Some("0"), new.text(37), new.text(17)));
     // The rule outlives a reset of the numbers, and the gateway.
     gateway.stop().await;
@@ -117,35 +111,29 @@ async fn a_repeated_cl_ord_id_gets_the_same_report_again() {
 async fn an_order_is_cancelled_before_its_lock_and_not_after() {
     let (harness, gateway, mut client) = logged_on().await;
     let wallet = PrivateKeySigner::random();
-    client.send("D", &order_by(&wallet, 0, "first", "00000008", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order_by(&wallet, 0, "first", "00000008", LIMIT), "8").await;
     // Both in one go: the cancel waits for the order's commit.
     client.send("D", &order_by(&wallet, 1, "rests", "00000008", LIMIT)).await;
-    client.send("F", &cancel("c1", "rests")).await;
-    let new = client.expect("8").await;
+    let new = client.ask("F", &cancel("c1", "rests"), "8").await;
     let canceled = client.expect("8").await;
     assert_eq!((canceled.text(150), canceled.text(39)), (Some("4"), Some("4")), "{canceled:?}");
     assert_eq!((canceled.text(11), canceled.text(41)), (Some("c1"), Some("rests")));
     assert_eq!(canceled.text(37), new.text(37));
 
-    client.send("F", &cancel("c2", "rests")).await;
-    let late = client.expect("9").await;
+    let late = client.ask("F", &cancel("c2", "rests"), "9").await;
     assert_eq!(
         (late.text(102), late.text(39), late.text(434)),
         (Some("0"), Some("4"), Some("1")),
         "{late:?}"
     );
-    client.send("F", &cancel("c3", "nothing")).await;
-    let unknown = client.expect("9").await;
+    let unknown = client.ask("F", &cancel("c3", "nothing"), "9").await;
     assert_eq!((unknown.text(102), unknown.text(37), unknown.text(39)), (Some("1"), Some("NONE"), Some("8")));
     client.send("F", &cancel("c1", "rests")).await;
     assert_eq!(client.expect("9").await.text(102), Some("6"));
 
-    client.send("H", "11=rests|54=2|55=USDC/USD").await;
-    let status = client.expect("8").await;
+    let status = client.ask("H", "11=rests|54=2|55=USDC/USD", "8").await;
     assert_eq!((status.text(150), status.text(39)), (Some("I"), Some("4")), "{status:?}");
-    client.send("H", "11=nothing|54=2|55=USDC/USD").await;
-    let status = client.expect("8").await;
+    let status = client.ask("H", "11=nothing|54=2|55=USDC/USD", "8").await;
     assert_eq!((status.text(39), status.text(103), status.text(37)), (Some("8"), Some("5"), Some("NONE")));
     gateway.stop().await;
     // The answer reported the cancellation; its event is not reported again.
@@ -165,8 +153,7 @@ async fn a_repeated_cancel_request_gets_its_own_answer_again() {
     {
         let mut answers = Vec::new();
         for again in ["", "97=Y|"] {
-            client.send("F", &format!("{again}{request}")).await;
-            let answer = client.expect("9").await;
+            let answer = client.ask("F", &format!("{again}{request}"), "9").await;
             assert_eq!((answer.text(11), answer.text(102)), (Some(id), Some(reason)), "{answer:?}");
             answers.push([37, 39, 41, 58].map(|tag| answer.text(tag).map(str::to_owned)));
         }
@@ -186,8 +173,7 @@ async fn other_versions_log_on_and_get_reports_in_their_fields() {
     harness.settle_everything();
     let gateway = harness.gateway().await;
     let mut old = gateway.client_of(FIX_42).await;
-    old.send("D", &order("old", "12345678", LIMIT)).await;
-    let new = old.expect("8").await;
+    let new = old.ask("D", &order("old", "12345678", LIMIT), "8").await;
     assert_eq!((new.text(20), new.text(150), new.text(39)), (Some("0"), Some("0"), Some("0")), "{new:?}");
     let filled = old.report("old", "2").await;
     assert_eq!((filled.text(20), filled.text(150)), (Some("0"), Some("2")), "{filled:?}");

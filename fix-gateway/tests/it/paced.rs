@@ -10,10 +10,7 @@ use dvp_fix::{
     codec::{Body, MessageRef, MsgType},
     session::{ResendSlice, SessionConfig, Stored},
 };
-use dvp_fix_gateway::{
-    Application, BytePace, Commit, Driver, Numbers, Reach, Turn, Unavailable,
-    store::{Allowance, MemoryStore},
-};
+use dvp_fix_gateway::{Application, Commit, Driver, Numbers, Pace, Turn, Unavailable, store::MemoryStore};
 
 use super::{
     client::Client,
@@ -34,17 +31,8 @@ struct Talker {
 }
 
 impl Talker {
-    /// One that has sent this many messages, and has stored none of them.
-    fn after(messages: u64) -> Self {
-        let mut memory = MemoryStore::new(Allowance::of_bytes(1 << 20));
-        memory.count(Numbers {
-            next_in: SeqNum::FIRST,
-            next_out_before: SeqNum::FIRST,
-            next_out: SeqNum(messages + 1),
-            reset: false,
-            reach: Reach::default(),
-        });
-        Self { memory, calls: Arc::default() }
+    fn new() -> Self {
+        Self { memory: MemoryStore::new(1 << 20), calls: Arc::default() }
     }
 }
 
@@ -65,15 +53,6 @@ impl Application for Talker {
         turn.transmit(seq, MsgType::EXECUTION_REPORT, body);
         self.memory.count(turn.numbers());
         Ok(Commit::Ready)
-    }
-
-    async fn refuse(
-        &mut self,
-        message: MessageRef<'_>,
-        _: &str,
-        turn: &mut Turn<'_>,
-    ) -> Result<Commit, Unavailable> {
-        self.deliver(message, turn).await
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -106,8 +85,8 @@ async fn session(app: Talker, paced: impl FnOnce(Driver<Talker>) -> Driver<Talke
 #[tokio::test]
 async fn a_paced_resend_is_complete_and_uninterrupted() {
     // Two slices at once; the others some milliseconds apart.
-    let pace = BytePace { bytes_per_second: 400_000, burst_bytes: 20_000 };
-    let (mut client, served) = session(Talker::after(0), |driver| driver.with_resend_pace(pace)).await;
+    let pace = Pace::per_second(400_000, 20_000);
+    let (mut client, served) = session(Talker::new(), |driver| driver.with_resend_pace(pace)).await;
     for seq in 2..=40 {
         client.send("D", ORDER).await;
         assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq)));
@@ -126,22 +105,8 @@ async fn a_paced_resend_is_complete_and_uninterrupted() {
 }
 
 #[tokio::test]
-async fn a_resend_of_numbers_without_messages_reads_the_store_once() {
-    let app = Talker::after(5_000_000);
-    let calls = Arc::clone(&app.calls);
-    let (mut client, served) = session(app, |driver| driver).await;
-    client.send("2", "7=1|16=0").await;
-    let fill = client.expect("4").await;
-    assert_eq!((fill.seq(), fill.text(36)), (Some(SeqNum(1)), Some("5000002")));
-    drop(client);
-    served.end().await;
-    let slices = calls.lock().unwrap().iter().filter(|call| **call == Call::Stored).count();
-    assert_eq!(slices, 1);
-}
-
-#[tokio::test]
 async fn other_work_is_done_between_the_slices_of_a_resend() {
-    let app = Talker::after(0);
+    let app = Talker::new();
     let calls = Arc::clone(&app.calls);
     let (mut client, served) = session(app, |driver| driver).await;
     for seq in 2..=21 {
@@ -170,8 +135,8 @@ async fn flood(client: &mut Client) {
 
 #[tokio::test]
 async fn messages_over_the_pace_are_left_unread() {
-    let pace = BytePace { bytes_per_second: 1, burst_bytes: 20_000 };
-    let (mut client, served) = session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
+    let pace = Pace::per_second(1, 20_000);
+    let (mut client, served) = session(Talker::new(), |driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;
     let mut answered = 0;
     while tokio::time::timeout(Duration::from_secs(4), client.expect("8")).await.is_ok() {
@@ -185,8 +150,8 @@ async fn messages_over_the_pace_are_left_unread() {
 
 #[tokio::test]
 async fn messages_over_the_pace_are_read_eventually() {
-    let pace = BytePace { bytes_per_second: 1_000_000, burst_bytes: 20_000 };
-    let (mut client, served) = session(Talker::after(0), |driver| driver.with_read_pace(pace)).await;
+    let pace = Pace::per_second(1_000_000, 20_000);
+    let (mut client, served) = session(Talker::new(), |driver| driver.with_read_pace(pace)).await;
     flood(&mut client).await;
     for seq in 2..=FLOOD + 1 {
         assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq.try_into().unwrap())));

@@ -30,14 +30,12 @@ async fn the_session_continues_during_a_wallet_look_up() {
     assert_eq!(client.expect("0").await.text(112), Some("still here"));
     client.send("D", &order_by(&known, 1, "known", "12345678", LIMIT)).await;
     assert_report(&client.expect("8").await, "known", "0", "0");
-    client.send("D", &purchase("fiat")).await;
-    let fiat = client.expect("8").await;
+    let fiat = client.ask("D", &purchase("fiat"), "8").await;
     assert_report(&fiat, "fiat", "8", "8");
     assert_eq!(fiat.text(58), Some("no_liquidity"), "decided, by the engine");
     client.send("F", &cancel("c1", "rests")).await;
     assert_report(&client.expect("8").await, "c1", "4", "4");
-    client.send("H", "11=unknown|54=2|55=USDC/USD").await;
-    let status = client.expect("8").await;
+    let status = client.ask("H", "11=unknown|54=2|55=USDC/USD", "8").await;
     assert_report(&status, "unknown", "I", "A");
     assert_eq!((status.text(37), status.text(151)), (Some("NONE"), Some("100")), "{status:?}");
     client.send("AF", "584=all|585=7").await;
@@ -79,18 +77,15 @@ async fn a_parked_order_can_be_cancelled() {
     let (gateway, mut client) = harness.logged_on().await;
     let body = order("waits", "12345678", LIMIT);
     client.send("D", &body).await;
-    client.send("F", &cancel("c1", "waits")).await;
-    let canceled = client.expect("8").await;
+    let canceled = client.ask("F", &cancel("c1", "waits"), "8").await;
     assert_report(&canceled, "c1", "4", "4");
     assert_eq!((canceled.text(41), canceled.text(37)), (Some("waits"), Some("NONE")), "{canceled:?}");
-    client.send("F", &cancel("c2", "waits")).await;
-    let late = client.expect("9").await;
+    let late = client.ask("F", &cancel("c2", "waits"), "9").await;
     assert_eq!((late.text(102), late.text(39)), (Some("0"), Some("4")), "{late:?}");
     client.send("H", "11=waits|54=2|55=USDC/USD").await;
     assert_report(&client.expect("8").await, "waits", "I", "4");
     harness.node.open();
-    client.send("D", &body).await;
-    let again = client.expect("8").await;
+    let again = client.ask("D", &body, "8").await;
     assert_report(&again, "waits", "8", "8");
     assert_eq!(again.text(103), Some("6"), "{again:?}");
     assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (0, 0));
@@ -107,8 +102,7 @@ async fn a_parked_order_consumes_its_cl_ord_id() {
     for other in
         [order("waits", "12345678", LIMIT), order("waits", "1", LIMIT).replace("USDC/USD", "GOLD/USD")]
     {
-        client.send("D", &other).await;
-        let again = client.expect("8").await;
+        let again = client.ask("D", &other, "8").await;
         assert_report(&again, "waits", "8", "8");
         assert_eq!(again.text(103), Some("6"), "{again:?}");
     }
@@ -131,8 +125,7 @@ async fn a_parked_order_that_is_refused_has_another_exec_id_than_while_it_was_pe
     client.send("D", &body).await;
     let mut exec_ids = Vec::new();
     for _ in 0..2 {
-        client.send("D", &format!("97=Y|{body}")).await;
-        let pending = client.expect("8").await;
+        let pending = client.ask("D", &format!("97=Y|{body}"), "8").await;
         assert_report(&pending, "gap", "A", "A");
         exec_ids.push(pending.text(17).unwrap().to_owned());
     }
@@ -152,8 +145,7 @@ async fn an_order_whose_look_up_fails_may_be_sent_again() {
     harness.node.set_failing(true);
     let (gateway, mut client) = harness.logged_on().await;
     let body = order("again", "12345678", LIMIT);
-    client.send("D", &body).await;
-    let refused = client.expect("j").await;
+    let refused = client.ask("D", &body, "j").await;
     assert_eq!((refused.text(380), refused.text(45)), (Some("4"), Some("2")), "{refused:?}");
     harness.node.set_failing(false);
     client.send("D", &body).await;

@@ -20,6 +20,7 @@ use tokio_rustls::rustls::{
 use super::{
     client::Client,
     harness::{FixHarness, Gateway, LIMIT, LOGON, SESSION, VERSIONS, order},
+    listener::via_proxy,
     tls::{self, Files, Identity},
 };
 
@@ -102,8 +103,7 @@ async fn a_refused_logon_is_refused_at_the_wrong_process_alike() {
     let (owner, other) = two_processes(&harness).await;
     for wrong in ["553=acme|554=wrong|141=Y", "554=secret", ""] {
         let mut client = Client::connect(other.addr, "FIX.4.4", "ACME").await;
-        client.send("A", &format!("98=0|108=30|{wrong}")).await;
-        assert!(client.next().await.is_none(), "{wrong}");
+        assert!(client.is_refused(wrong).await, "{wrong}");
     }
     let numbers = "select next_in + next_out from fix_session where client_comp_id = 'ACME'";
     assert_eq!(harness.count(numbers).await, 2);
@@ -112,8 +112,7 @@ async fn a_refused_logon_is_refused_at_the_wrong_process_alike() {
     client.log_on_when_let_in(other.addr, LOGON).await;
     for gateway in [&owner, &other] {
         let mut second = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-        second.send("A", &format!("98=0|108=30|{LOGON}")).await;
-        assert!(second.next().await.is_none());
+        assert!(second.is_refused(LOGON).await);
     }
     client.send("1", "112=there").await;
     assert_eq!(client.expect("0").await.text(112), Some("there"));
@@ -132,10 +131,8 @@ async fn is_let_in(mut client: Client) -> bool {
 
 /// Whether a Logon that comes with a PROXY header for this address is accepted.
 async fn is_let_in_from(gateway: &Gateway, address: &str) -> bool {
-    let mut stream = TcpStream::connect(gateway.listener_addrs[0]).await.unwrap();
     let header = format!("PROXY TCP4 {address} 127.0.0.1 4000 9880\r\n");
-    stream.write_all(header.as_bytes()).await.unwrap();
-    let mut client = Client::over(stream, "FIX.4.4", "ACME");
+    let mut client = via_proxy(gateway.listener_addrs[0], &header).await;
     client.send("A", &format!("98=0|108=30|141=Y|{LOGON}")).await;
     is_let_in(client).await
 }
@@ -254,8 +251,7 @@ async fn only_processes_of_the_service_forward_connections() {
     .unwrap();
     wait_for("the impostor is contacted", async || {
         let mut client = Client::connect(other.addr, "FIX.4.4", "ACME").await;
-        client.send("A", &format!("98=0|108=30|{LOGON}")).await;
-        assert!(client.next().await.is_none());
+        assert!(client.is_refused(LOGON).await);
         seen.is_finished().then_some(())
     })
     .await;
@@ -271,8 +267,7 @@ async fn a_stopped_process_hands_its_sessions_over_without_being_polled_for_it()
     wait_until_all_are_at(&harness, &first).await;
     let mut client = Client::connect(first.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    client.send("D", &order("before", "12345678", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("before", "12345678", LIMIT), "8").await;
     // It looks at the sessions when it starts, and then when it is notified only.
     let second = harness
         .process(Vec::new(), |config| {
@@ -290,8 +285,7 @@ async fn a_stopped_process_hands_its_sessions_over_without_being_polled_for_it()
     while client.next().await.is_some() {}
     stopping.await.unwrap();
     client.log_on_when_let_in(second.addr, LOGON).await;
-    client.send("D", &order("after", "12345678", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("after", "12345678", LIMIT), "8").await;
     wait_until_all_are_at(&harness, &second).await;
     second.stop().await;
     let left = "select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
@@ -410,10 +404,8 @@ async fn a_process_that_lost_a_session_commits_nothing_for_it() {
     client.send("D", &order("late", "12345678", LIMIT)).await;
     assert!(client.next().await.is_none());
     // It has loaded the numbers again by now.
-    let seq = client.next_out;
     client.reconnect(process.addr).await;
-    client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
-    assert!(client.next().await.is_none());
+    assert!(client.is_refused(LOGON).await);
     process.stop().await;
     assert_eq!(harness.count("select count(*) from execution").await, 0);
     assert_eq!(read().await, before);
@@ -425,13 +417,11 @@ async fn the_sessions_of_a_killed_process_are_taken_over() {
     let (owner, other) = two_processes(&harness).await;
     let mut client = Client::connect(other.addr, "FIX.4.4", "ACME").await;
     client.log_on_when_let_in(other.addr, LOGON).await;
-    client.send("D", &order("before", "12345678", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("before", "12345678", LIMIT), "8").await;
     owner.kill().await;
     while client.next().await.is_some() {}
     client.log_on_when_let_in(other.addr, LOGON).await;
-    client.send("D", &order("after", "12345678", LIMIT)).await;
-    client.expect("8").await;
+    client.ask("D", &order("after", "12345678", LIMIT), "8").await;
     wait_until_all_are_at(&harness, &other).await;
     other.stop().await;
 }

@@ -15,15 +15,13 @@ fn falling(id: &str, target: &str, limit: &str, lifetime_ms: i64) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_rests_as_new_and_is_cancelled() {
     let (harness, gateway, mut client) = logged_on().await;
-    client.send("D", &falling("rests", "1", "0.95", 600_000)).await;
-    let new = client.expect("8").await;
+    let new = client.ask("D", &falling("rests", "1", "0.95", 600_000), "8").await;
     assert_eq!((new.text(150), new.text(39), new.text(151)), (Some("0"), Some("0"), Some("100")), "{new:?}");
     assert_eq!(harness.count("select count(*) from execution where state_name = 'resting'").await, 1);
-    client.send("H", "11=rests|54=2|55=USDC/USD").await;
-    let status = client.expect("8").await;
+    let status = client.ask("H", "11=rests|54=2|55=USDC/USD", "8").await;
     assert_eq!((status.text(150), status.text(39), status.text(14)), (Some("I"), Some("0"), Some("0")));
-    client.send("F", "11=cancel|41=rests|54=2|55=USDC/USD|60=20270101-00:00:00|38=100").await;
-    let cancelled = client.expect("8").await;
+    let cancelled =
+        client.ask("F", "11=cancel|41=rests|54=2|55=USDC/USD|60=20270101-00:00:00|38=100", "8").await;
     assert_eq!((cancelled.text(150), cancelled.text(39)), (Some("4"), Some("4")), "{cancelled:?}");
     assert_eq!((cancelled.text(11), cancelled.text(41)), (Some("cancel"), Some("rests")));
     assert_eq!(harness.count("select count(*) from resting_range").await, 0);
@@ -84,8 +82,7 @@ async fn a_range_that_is_none_is_rejected() {
         (of("rises", "40=2|44=1|20030=0.9"), "TargetPrice(20030) must be above Price(44)"),
         (of("dear", "40=2|44=1.1|20030=1.2"), "below_minimum_output"),
     ] {
-        client.send("D", &body).await;
-        let report = client.expect("8").await;
+        let report = client.ask("D", &body, "8").await;
         assert_eq!((report.text(39), report.text(58)), (Some("8"), Some(text)), "{report:?}");
     }
     gateway.stop().await;

@@ -7,11 +7,12 @@ use std::{
 };
 
 use dvp_core::workflow::retention::{Ages, round};
-use dvp_fix::{UtcNanos, codec::Message};
+use dvp_fix::codec::Message;
 
 use super::{
     client::Client,
-    harness::{FixHarness, Gateway, LIMIT, LOGON, SESSION, logged_on, order},
+    harness::{FixHarness, Gateway, LIMIT, LOGON, SESSION, logged_on, order, place},
+    schedule::{HOUR, time_of_day},
 };
 
 const STORED: &str =
@@ -20,8 +21,7 @@ const STORED: &str =
 /// An order whose four reports after the first are numbered while its peer is away, logged out in good order.
 async fn away(harness: &FixHarness, gateway: &Gateway) {
     let mut client = gateway.client().await;
-    client.send("D", &order("away", "12345678", LIMIT)).await;
-    client.report("away", "0").await;
+    place(&mut client, "away", "12345678", LIMIT).await;
     client.log_out().await;
     harness.settle_everything();
     harness.wait_for_count(STORED, 5).await;
@@ -102,13 +102,11 @@ async fn two_duplicates_of_a_waiting_order_under_one_number_have_different_exec_
     harness.node.close();
     let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &order("waits", "12345678", LIMIT)).await;
-    client.send("D", &order("waits", "12345678", LIMIT)).await;
-    let before = client.expect("8").await;
+    let before = client.ask("D", &order("waits", "12345678", LIMIT), "8").await;
     client.log_out().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on_when_let_in(gateway.addr, &format!("{LOGON}|141=Y")).await;
-    client.send("D", &order("waits", "12345678", LIMIT)).await;
-    let after = client.expect("8").await;
+    let after = client.ask("D", &order("waits", "12345678", LIMIT), "8").await;
     let said = |report: &Message| (report.seq().unwrap().0, report.text(11).map(str::to_owned));
     assert_eq!(said(&before), (2, Some("waits".to_owned())));
     assert_eq!(said(&after), said(&before));
@@ -122,9 +120,8 @@ async fn a_new_window_begins_with_the_reports_not_yet_received() {
     let gateway = harness.gateway().await;
     away(&harness, &gateway).await;
     gateway.stop().await;
-    let an_hour_ago = UtcNanos(Client::utc().0 - 3_600_000_000_000).to_millis_text();
     let update = "update fix_session set schedule = $2, epoch = 20000 where session_id = $1";
-    let schedule = format!("daily reset {} UTC", &an_hour_ago[9..14]);
+    let schedule = format!("daily reset {} UTC", time_of_day(Client::utc().0 - HOUR));
     sqlx::query(update).bind(SESSION).bind(schedule).execute(harness.pool()).await.unwrap();
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -138,8 +135,7 @@ async fn a_new_window_begins_with_the_reports_not_yet_received() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_inside_a_session_resends_unsure_reports_with_poss_resend() {
     let (_harness, gateway, mut client) = logged_on().await;
-    client.send("D", &order("a", "00000008", LIMIT)).await;
-    let report = client.report("a", "0").await;
+    let report = place(&mut client, "a", "00000008", LIMIT).await;
     client.forget_numbers();
     let answer = client.log_on(&format!("{LOGON}|141=Y")).await;
     assert_eq!((answer.seq().unwrap().0, answer.text(141)), (1, Some("Y")));
@@ -154,8 +150,7 @@ async fn a_rejection_kept_by_a_reset_names_no_old_number() {
     let (_harness, gateway, mut client) = logged_on().await;
     let unknown =
         format!("115=DESK|11=c|41={}|54=2|55=USD/EUR|60={}", "x".repeat(129), Client::utc().to_millis_text());
-    client.send("F", &unknown).await;
-    let reject = client.expect("j").await;
+    let reject = client.ask("F", &unknown, "j").await;
     assert_eq!((reject.text(45), reject.text(379)), (Some("2"), Some("c")), "{reject:?}");
     client.forget_numbers();
     client.log_on(&format!("{LOGON}|141=Y")).await;
@@ -317,8 +312,7 @@ async fn retention_deletes_received_messages_only() {
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.next_out = 4;
     client.log_on(LOGON).await;
-    client.send("2", "7=1|16=0").await;
-    let fill = client.expect("4").await;
+    let fill = client.ask("2", "7=1|16=0", "4").await;
     assert!(fill.is_yes(123), "{fill:?}");
     let first: u64 = fill.text(36).unwrap().parse().unwrap();
     for seq in first..first + 4 {

@@ -7,10 +7,10 @@ use super::{
     harness::{FixHarness, LOGON, SESSION},
 };
 
-const HOUR: u64 = 3_600_000_000_000;
+pub(crate) const HOUR: u64 = 3_600_000_000_000;
 
 /// The time of day, `HH:MM`, at an instant.
-fn time_of_day(at: u64) -> String {
+pub(crate) fn time_of_day(at: u64) -> String {
     UtcNanos(at).to_millis_text()[9..14].to_owned()
 }
 
@@ -29,8 +29,7 @@ async fn outside_its_schedule_a_session_refuses_logons() {
     numbers_of_another_day(&harness).await;
     let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
-    client.send("A", &format!("98=0|108=30|{LOGON}")).await;
-    assert!(client.next().await.is_none());
+    assert!(client.is_refused(LOGON).await);
     gateway.stop().await;
     assert_eq!(
         harness

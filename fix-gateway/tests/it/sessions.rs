@@ -4,7 +4,7 @@ use dvp_testing::wait::wait_for;
 
 use super::{
     client::Client,
-    harness::{FixHarness, LIMIT, LOGON, logged_on, order},
+    harness::{FixHarness, LIMIT, LOGON, logged_on, order, place},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,6 +24,9 @@ async fn numbers_continue_after_a_kill_and_nothing_is_lost_or_repeated() {
             client.expect("8").await;
         }
         gateway.kill().await;
+        let next_out = harness.count("select next_out from fix_session where client_comp_id = 'ACME'").await;
+        let received = client.received.keys().map(|seq| i64::try_from(*seq).unwrap());
+        assert!(received.max() < Some(next_out), "sent before it was durable");
         gateway = harness.gateway().await;
         client = log_on_again(client, gateway.addr, &sent).await;
     }
@@ -77,8 +80,7 @@ async fn log_on_again(mut client: Client, addr: SocketAddr, sent: &[(u64, String
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_for_a_disconnected_peer_come_by_resend() {
     let (harness, gateway, mut client) = logged_on().await;
-    client.send("D", &order("away", "12345678", LIMIT)).await;
-    client.report("away", "0").await;
+    place(&mut client, "away", "12345678", LIMIT).await;
     let logout = client.log_out().await.seq().unwrap().0;
     harness.settle_everything();
     harness.wait_for_count("select count(*) from fix_outbound where msg_type = '8'", 5).await;

@@ -36,15 +36,12 @@ async fn a_status_is_correct_after_the_events_left_the_feed() {
     assert!(feed::trim(&mut conn, 1000).await.unwrap() > 0);
     drop(conn);
     assert_eq!(harness.count("select count(*) from event where type = 'payout.completed'").await, 0);
-    client.send("H", "11=old|54=2|55=USDC/USD").await;
-    let status = client.expect("8").await;
+    let status = client.ask("H", "11=old|54=2|55=USDC/USD", "8").await;
     assert_eq!((status.text(150), status.text(39)), (Some("I"), Some("2")), "{status:?}");
     assert_eq!((status.text(14), status.text(6)), (filled.text(14), filled.text(6)));
-    client.send("D", &format!("97=Y|{body}")).await;
-    let again = client.expect("8").await;
+    let again = client.ask("D", &format!("97=Y|{body}"), "8").await;
     assert_eq!((again.text(39), again.text(17)), (Some("2"), filled.text(17)), "{again:?}");
-    client.send("F", &cancel("c", "old")).await;
-    let late = client.expect("9").await;
+    let late = client.ask("F", &cancel("c", "old"), "9").await;
     assert_eq!((late.text(102), late.text(39)), (Some("0"), Some("2")), "{late:?}");
     gateway.stop().await;
 }
@@ -54,8 +51,7 @@ async fn an_old_order_with_poss_resend_is_not_executed() {
     let (harness, gateway, mut client) = logged_on().await;
     let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
     let resent = |id: &str, ago| format!("97=Y|{}", sent_ago(&order(id, "00000008", LIMIT), ago));
-    client.send("D", &resent("resent", hour)).await;
-    let refused = client.expect("8").await;
+    let refused = client.ask("D", &resent("resent", hour), "8").await;
     assert_eq!((refused.text(39), refused.text(103)), (Some("8"), Some("4")), "{refused:?}");
     let text = "TransactTime(60) is more than 120 seconds ago, and the order may have been sent before";
     assert_eq!(refused.text(58), Some(text));
@@ -83,8 +79,7 @@ async fn an_old_order_with_poss_resend_is_not_executed() {
     let gateway = harness.gateway().await;
     client.reconnect(gateway.addr).await;
     client.log_on(LOGON).await;
-    client.send("D", &sent_ago(&order("stale", "00000008", LIMIT), hour)).await;
-    let refused = client.expect("8").await;
+    let refused = client.ask("D", &sent_ago(&order("stale", "00000008", LIMIT), hour), "8").await;
     assert_eq!(refused.text(58), Some("TransactTime(60) is more than 30 seconds ago"), "{refused:?}");
     client.send("D", &order("now", "00000008", LIMIT)).await;
     assert_eq!(client.expect("8").await.text(39), Some("0"));
@@ -130,8 +125,7 @@ async fn contradictory_or_invalid_terms_are_refused() {
         (good("e") + "|126=20991231-00:00:00", "ExpireTime(126) is for TimeInForce(59) 6"),
     ];
     for (body, text) in cases {
-        client.send("D", &body).await;
-        let report = client.expect("8").await;
+        let report = client.ask("D", &body, "8").await;
         assert_eq!((report.text(39), report.text(58)), (Some("8"), Some(text)), "{report:?}");
     }
     gateway.stop().await;
@@ -147,8 +141,7 @@ async fn a_fill_reports_account_currency_and_fees_in_every_version() {
         let (begin_string, comp_id, _) = version;
         let mut client = gateway.client_of(version).await;
         let body = order(&format!("f{comp_id}"), "12345678", LIMIT) + "|1=12345678|15=USDC";
-        client.send("D", &body).await;
-        let new = client.expect("8").await;
+        let new = client.ask("D", &body, "8").await;
         assert_eq!((new.text(1), new.text(15), new.text(12)), (Some("12345678"), Some("USDC"), None));
         let filled = client.report(&format!("f{comp_id}"), "2").await;
         assert_eq!((filled.text(1), filled.text(15)), (Some("12345678"), Some("USDC")), "{filled:?}");
@@ -174,10 +167,8 @@ async fn a_repeated_report_keeps_its_exec_id_and_a_status_has_its_own() {
     let (good, bad) = (order("good", "00000008", LIMIT), order("bad", "00000008", "40=3"));
     let cancel = cancel("c", "good");
     for (msg_type, body) in [("D", &good), ("D", &bad), ("F", &cancel)] {
-        client.send(msg_type, body).await;
-        let first = client.expect("8").await;
-        client.send(msg_type, &format!("97=Y|{body}")).await;
-        let again = client.expect("8").await;
+        let first = client.ask(msg_type, body, "8").await;
+        let again = client.ask(msg_type, &format!("97=Y|{body}"), "8").await;
         for tag in [11, 17, 37, 39, 41, 150] {
             assert_eq!(first.text(tag), again.text(tag), "{tag} of {again:?}");
         }
@@ -193,8 +184,7 @@ async fn a_repeated_report_keeps_its_exec_id_and_a_status_has_its_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purchase_by_quote_is_bounded_by_the_quotes_own_amounts() {
     let (harness, gateway, mut client) = logged_on().await;
-    client.send("R", "131=q|146=1|55=USDC/USD|54=2|38=100").await;
-    let quote = client.expect("S").await;
+    let quote = client.ask("R", "131=q|146=1|55=USDC/USD|54=2|38=100", "S").await;
     // The quote is for a sale, so the engine refuses; the bounds of the request are stored.
     let time = Client::utc().to_millis_text();
     let wallet = "0xcccccccccccccccccccccccccccccccccccccccc";
@@ -231,14 +221,12 @@ async fn a_wallet_that_nobody_could_spend_from_is_refused_by_its_tag() {
         (sold("f", &zero), "UserWallet(20021) is the zero address"),
         (sold("g", PERMIT), "UserWallet(20021) is the permit contract of anvil"),
     ] {
-        client.send("D", &body).await;
-        let report = client.expect("8").await;
+        let report = client.ask("D", &body, "8").await;
         assert_eq!((report.text(39), report.text(103)), (Some("8"), Some("99")), "{report:?}");
         assert!(report.text(58).unwrap().starts_with(text), "{report:?}");
     }
     // This one is taken; the market has nobody to sell to it.
-    client.send("D", &recipient("h", "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed")).await;
-    let report = client.expect("8").await;
+    let report = client.ask("D", &recipient("h", "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"), "8").await;
     assert_eq!(report.text(58), Some("no_liquidity"), "{report:?}");
     gateway.stop().await;
 }
@@ -266,8 +254,7 @@ async fn a_permit_out_of_nonce_order_is_refused_by_its_tag() {
         ("gap2", of("gap2", 2), Some(refused(1))),
         ("second", of("second", 1), None),
     ] {
-        client.send("D", &body).await;
-        let report = client.expect("8").await;
+        let report = client.ask("D", &body, "8").await;
         assert_eq!(report.text(11), Some(id));
         let state = if text.is_some() { ("8", Some("99")) } else { ("0", None) };
         assert_eq!((report.text(39), report.text(103)), (Some(state.0), state.1), "{report:?}");

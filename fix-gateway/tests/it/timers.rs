@@ -7,10 +7,7 @@ use dvp_fix::{
     codec::MessageRef,
     session::{ResendSlice, Stored},
 };
-use dvp_fix_gateway::{
-    Application, Commit, Numbers, Turn, Unavailable,
-    store::{Allowance, MemoryStore},
-};
+use dvp_fix_gateway::{Application, Commit, Numbers, Turn, Unavailable, store::MemoryStore};
 
 use super::served::{ORDER, Served};
 
@@ -36,15 +33,6 @@ impl Application for Slow {
         Ok(Commit::Ready)
     }
 
-    async fn refuse(
-        &mut self,
-        message: MessageRef<'_>,
-        _: &str,
-        turn: &mut Turn<'_>,
-    ) -> Result<Commit, Unavailable> {
-        self.deliver(message, turn).await
-    }
-
     async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {
         Ok(self.memory.stored(slice))
     }
@@ -52,11 +40,10 @@ impl Application for Slow {
 
 #[tokio::test]
 async fn heartbeats_are_sent_while_a_burst_is_processed() {
-    let memory = MemoryStore::new(Allowance::of_bytes(1 << 20));
+    let memory = MemoryStore::new(1 << 20);
     let served = Served::start(Slow { memory, each: Duration::from_millis(400) }).await;
     let mut client = served.connect().await;
-    client.send("A", "98=0|108=1").await;
-    client.expect("A").await;
+    client.ask("A", "98=0|108=1", "A").await;
     // Eight seconds' worth of work arrives at once; the peer gives a silent side up after 2.4 of them.
     for _ in 0..20 {
         client.send("D", ORDER).await;

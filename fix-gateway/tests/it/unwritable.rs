@@ -4,7 +4,7 @@ use alloy::signers::local::PrivateKeySigner;
 
 use super::{
     client::Client,
-    harness::{FixHarness, LIMIT, LOGON, order, order_by},
+    harness::{FixHarness, LIMIT, LOGON, order, order_by, place},
 };
 
 /// A database that refuses the order `bad`.
@@ -70,8 +70,7 @@ async fn a_parked_order_that_cannot_be_stored_is_refused_alone() {
     let refused = client.expect("j").await;
     assert_eq!((refused.text(45), refused.text(379), refused.text(380)), (Some("2"), Some("bad"), Some("0")));
     assert_eq!(refused.text(58), Some("the message cannot be stored"));
-    client.send("D", &order("later", "00000008", LIMIT)).await;
-    client.report("later", "0").await;
+    place(&mut client, "later", "00000008", LIMIT).await;
     gateway.stop().await;
     assert_eq!(harness.count("select count(*) from fix_parked").await, 0);
     assert_eq!(harness.count("select count(*) from execution").await, 1);

@@ -21,7 +21,6 @@ pub struct Line {
     pub at: DateTime<Utc>,
 }
 
-/// A statement of one account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatementOf {
     pub account: String,
@@ -42,7 +41,6 @@ impl StatementOf {
         self.lines.iter().fold(self.opening, |sum, line| sum.saturating_add(line.amount))
     }
 
-    /// The file.
     pub fn render(&self) -> String {
         let header = [Node::leaf("MsgId", self.id.clone()), instant("CreDtTm", self.to)];
         let root =

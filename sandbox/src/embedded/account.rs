@@ -11,9 +11,7 @@ use super::EmbeddedError;
 /// A user of this machine to run a program as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Numeric user id.
     pub uid: u32,
-    /// Numeric id of the user's first group.
     pub gid: u32,
 }
 

@@ -18,10 +18,6 @@
 //! - Once the program has ended by itself the watcher is notified, and sends no signal: the process id may belong to
 //!   another process by then.
 //! - The own process group keeps a terminal's Ctrl-C away from the program: we decide when it stops.
-//!
-//! A program that several processes use ([`Sharing`]) is handed over to its users once it is ready. From then on the
-//! watcher reads a named pipe that each user holds open: it reads the end of the file when the last user has ended,
-//! however that ended, and stops the program if no other user has come for a while.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -37,16 +33,11 @@ use super::EmbeddedError;
 use super::account::Account;
 
 /// `$1` signal, `$2` grace in tenths of a second, `$3` seconds to let the program settle before the signal, `$4` what
-/// to remove or nothing, `$5` the users' pipe or nothing, `$6` the mark of a shared program that takes users, `$7` the
-/// file with the watcher's process id, `$8` the seconds that the program waits for another user, then the program.
-///
-/// A user opens the pipe first and looks for the mark afterwards. The watcher removes the mark first and looks for
-/// users afterwards, so it never stops a program that another process has begun to use.
+/// to remove or nothing, then the program.
 const WATCHED: &str = r#"
-signal=$1 ticks=$2 settle=$3 remove=$4 users=$5 mark=$6 watcher=$7 idle=$8
-shift 8
+signal=$1 ticks=$2 settle=$3 remove=$4
+shift 4
 program=$$
-[ -z "$users" ] || mkfifo "$users"
 alive() {
     kill -0 "$program" || return 1
     [ -r "/proc/$program/stat" ] || return 0
@@ -57,18 +48,6 @@ exec 3<&0 </dev/null
 ( (
     word=
     read -r word <&3
-    if [ "$word" = shared ]; then
-        sh -c 'echo $PPID' >"$watcher"
-        while :; do
-            sleep "$idle" >"$users" &
-            [ -z "$(cat <"$users")" ] || continue
-            [ -e "$mark" ] || break
-            rm -f "$mark"
-            idle=0
-        done
-        # A program that ended by itself: the process id may belong to another process by now.
-        case $(ps -o args= -p "$program") in *"$remove"*) ;; *) word=ended ;; esac
-    fi
     if [ "$word" != ended ]; then
         [ "$settle" = 0 ] || sleep "$settle"
         kill -"$signal" "$program"
@@ -119,37 +98,14 @@ pub struct Launch {
     pub log: PathBuf,
     /// The account that runs it; `None` is our own.
     pub run_as: Option<Account>,
-    /// The signal that requests its end.
     pub stop_signal: StopSignal,
     /// The time that our last request to it may take; only then is it signalled to end. In milliseconds.
     pub settle: Duration,
     /// How long it may take to end in good order; after that it is killed.
     pub grace: Duration,
-    /// A directory that exists only for this program and goes when it has ended. Its owner must be `run_as`. A shared
-    /// program has its name among the arguments.
+    /// A directory that exists only for this program and goes when it has ended. Its owner must be `run_as`.
     pub remove_after: Option<PathBuf>,
-    /// How other processes use the program after us.
-    pub sharing: Option<Sharing>,
 }
-
-/// How a program outlives the process that has started it: it runs for as long as it has users.
-///
-/// A user opens `users` for reading and writing, writes a line, and holds it open for as long as it lives. Then the
-/// program is its to use if `mark` exists.
-#[derive(Clone, Debug)]
-pub struct Sharing {
-    /// The named pipe; the watcher makes it.
-    pub users: PathBuf,
-    /// Exists while the program takes new users. The starter makes it.
-    pub mark: PathBuf,
-    /// The file that the watcher's process id is written to.
-    pub watcher: PathBuf,
-    /// How long the program waits for another user when it has none.
-    pub idle: Duration,
-}
-
-/// The command line of a watcher has this word.
-pub const WATCHER: &str = "dvp-watch";
 
 impl Launch {
     /// A program that stops on SIGINT within 10 seconds and runs as ourselves, in `/`.
@@ -165,7 +121,6 @@ impl Launch {
             settle: Duration::ZERO,
             grace: Duration::from_secs(10),
             remove_after: None,
-            sharing: None,
         }
     }
 
@@ -183,17 +138,10 @@ impl Launch {
         let log_start = log.seek(SeekFrom::End(0)).map_err(EmbeddedError::file("read", &self.log))?;
         let mut command = Command::new("/bin/sh");
         command
-            .args(["-c", WATCHED, WATCHER, self.stop_signal.name()])
+            .args(["-c", WATCHED, "dvp-watch", self.stop_signal.name()])
             .arg((self.grace.as_millis() / 100).to_string())
             .arg(seconds(self.settle))
-            .arg(self.remove_after.unwrap_or_default());
-        match &self.sharing {
-            Some(Sharing { users, mark, watcher, idle }) => {
-                command.args([users, mark, watcher]).arg(seconds(*idle))
-            }
-            None => command.args(["", "", "", "0"]),
-        };
-        command
+            .arg(self.remove_after.unwrap_or_default())
             .arg(&self.program)
             .args(&self.args)
             .env_clear()
@@ -215,7 +163,6 @@ impl Launch {
             pipe: child.stdin.take(),
             watcher: child.stdout.take(),
             child,
-            is_shared: false,
             grace: self.settle + self.grace,
             log: self.log,
             log_start,
@@ -237,8 +184,6 @@ pub struct Supervised {
     pipe: Option<ChildStdin>,
     /// Ends when the watcher has ended.
     watcher: Option<ChildStdout>,
-    /// Its users decide how long it runs.
-    is_shared: bool,
     grace: Duration,
     log: PathBuf,
     log_start: u64,
@@ -257,16 +202,6 @@ impl Supervised {
             let _ = pipe.write_all(b"ended\n");
         }
         Some(status)
-    }
-
-    /// Hands the program over to its users, of which we are one already.
-    pub fn share(mut self) -> Result<(), EmbeddedError> {
-        if let Some(mut pipe) = self.pipe.take() {
-            pipe.write_all(b"shared\n")
-                .map_err(|source| EmbeddedError::Run { program: PathBuf::from(&self.name), source })?;
-        }
-        self.is_shared = true;
-        Ok(())
     }
 
     /// Waits until the program ends by itself; `None` when it still runs at the deadline.
@@ -355,9 +290,6 @@ impl Supervised {
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        if self.is_shared {
-            return;
-        }
         if let Err(error) = self.stop_blocking() {
             tracing::error!(%error, "embedded program could not be stopped");
         }

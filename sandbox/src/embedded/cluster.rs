@@ -12,15 +12,15 @@
 //!
 //! The directory is made beside its place and renamed into it, so a cluster is there complete or not at all.
 
-use std::fs::{self, DirBuilder, File, Permissions};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dvp_store::durable::{self, Readers};
+use dvp_store::durable::Readers;
 
 use super::account::Account;
 use super::child::Launch;
+use super::files::{make_dir, make_dirs, sync_dir, write_durably};
 use super::tools::PostgresPrograms;
 use super::{EmbeddedError, orphan, random_hex};
 
@@ -33,7 +33,6 @@ pub(super) const SOCKET_DIR: &str = "/tmp/dvp-pg-";
 const LOCK: &str = "postgres.lock";
 const OUTSIDE: &str = "/var/lib/dvp";
 const INITDB_DEADLINE: Duration = Duration::from_secs(120);
-/// The directory of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     pub(super) root: PathBuf,
@@ -44,13 +43,6 @@ pub(super) fn lock(dir: &Path) -> Result<File, EmbeddedError> {
     let path = dir.join(LOCK);
     let file = File::create(&path).map_err(EmbeddedError::file("create", &path))?;
     EmbeddedError::locked(file.try_lock(), &path, dir).map(|()| file)
-}
-
-/// Holds the directory together with others until the returned file is dropped, or our process ends.
-pub(super) fn lock_shared(dir: &Path) -> Result<File, EmbeddedError> {
-    let path = dir.join(LOCK);
-    let file = File::open(&path).map_err(EmbeddedError::file("open", &path))?;
-    EmbeddedError::locked(file.try_lock_shared(), &path, dir).map(|()| file)
 }
 
 /// Where the cluster of `dir` is or shall be. The caller holds the lock.
@@ -248,37 +240,8 @@ impl Cluster {
     }
 }
 
-/// A new directory with exactly this mode, regardless of our umask; an error when it exists.
-pub(super) fn make_dir(path: &Path, mode: u32) -> Result<(), EmbeddedError> {
-    DirBuilder::new().mode(mode & 0o700).create(path).map_err(EmbeddedError::file("create", path))?;
-    fs::set_permissions(path, Permissions::from_mode(mode))
-        .map_err(EmbeddedError::file("change the mode of", path))
-}
-
-/// A directory and those above it; the new ones are open to all.
-pub(super) fn make_dirs(path: &Path) -> Result<(), EmbeddedError> {
-    let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.is_dir()).collect();
-    for dir in missing.into_iter().rev() {
-        match make_dir(dir, 0o755) {
-            // Another process was faster.
-            Err(_) if dir.is_dir() => {}
-            made => made?,
-        }
-    }
-    Ok(())
-}
-
 fn with_path(option: &str, path: &Path) -> std::ffi::OsString {
     let mut argument = std::ffi::OsString::from(option);
     argument.push(path);
     argument
-}
-
-/// Replaces a small file as a whole: after a crash it has the old content or the new.
-pub(crate) fn write_durably(path: &Path, content: &[u8], readers: Readers) -> Result<(), EmbeddedError> {
-    durable::write(path, content, readers).map_err(EmbeddedError::file("write", path))
-}
-
-fn sync_dir(path: &Path) -> Result<(), EmbeddedError> {
-    File::open(path).and_then(|dir| dir.sync_all()).map_err(EmbeddedError::file("sync", path))
 }

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddedError {
-    /// A file or directory could not be used.
     #[error("cannot {action} {}", path.display())]
     File {
         action: &'static str,
@@ -17,41 +16,31 @@ pub enum EmbeddedError {
         #[source]
         source: io::Error,
     },
-    /// A program exists but could not be run at all.
     #[error("cannot run {}", program.display())]
     Run {
         program: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// Neither the machine nor the package manager has the program.
     #[error("{program} was not found ({looked}); {advice}")]
     Missing { program: &'static str, looked: String, advice: String },
-    /// The package was fetched but is not what we expect, or npm failed.
     #[error("cannot fetch {package}: {reason}")]
     Fetch { package: String, reason: String },
-    /// The program ended before it was ready.
     #[error("{program} stopped while starting ({status}); the end of its log:\n{log_tail}")]
     Exited { program: String, status: String, log_tail: String },
-    /// The program runs but does not answer.
     #[error("{program} was not ready within {deadline_secs} s; the end of its log:\n{log_tail}")]
     NotReady { program: String, deadline_secs: u64, log_tail: String },
-    /// The program ignores every signal.
     #[error("{program} (process {pid}) did not stop within {deadline_secs} s")]
     WontStop { program: String, pid: u32, deadline_secs: u64 },
-    /// Another process of ours owns the directory.
     #[error("{} is in use by another running process", dir.display())]
     InUse { dir: PathBuf },
     /// The directory holds something that we neither understand nor dare to delete.
     #[error("{} cannot be used: {reason}", dir.display())]
     Unusable { dir: PathBuf, reason: String },
-    /// The database is up but refused a statement.
     #[error("the embedded database refused a statement")]
     Database(#[from] sqlx::Error),
-    /// The schema could not be brought up to date.
     #[error("the embedded database refused a migration")]
     Migrate(#[from] sqlx::migrate::MigrateError),
-    /// A thread of ours panicked or its runtime is going away.
     #[error("a background task of the embedded programs ended early")]
     Task(#[from] tokio::task::JoinError),
 }

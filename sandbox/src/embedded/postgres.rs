@@ -12,11 +12,11 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use super::account::{self, Account};
-use super::child::{Launch, Sharing, StopSignal, Supervised};
+use super::child::{Launch, StopSignal, Supervised};
 use super::cluster::{self, Cluster, NAME};
 use super::free_port::FreePort;
 use super::tools::{Finder, PostgresPrograms};
-use super::{EmbeddedError, random_hex};
+use super::{EmbeddedError, files, random_hex};
 
 /// Recovery after a crash counts in; a cluster of ours is small.
 const READY_DEADLINE: Duration = Duration::from_secs(120);
@@ -24,10 +24,9 @@ const STOP_GRACE: Duration = Duration::from_secs(20);
 /// Another process may take a free port between our choice and PostgreSQL's use of it.
 pub(super) const PORT_ATTEMPTS: usize = 5;
 const CONNECTIONS_MAX: u32 = 200;
-/// All test processes of a checkout share one.
+/// A test process has a pool for each of its databases.
 const TEST_CONNECTIONS_MAX: u32 = 500;
 
-/// How to run a private PostgreSQL.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whether a commit survives a power cut. Off, it survives the death of any process but not of the machine.
@@ -60,61 +59,25 @@ impl Default for Options {
 pub struct Postgres {
     // Declared first, dropped first: the directory is ours until the server has stopped.
     server: Supervised,
-    access: Access,
+    socket_dir: PathBuf,
+    port: u16,
+    password: String,
     log: PathBuf,
     _lock: File,
 }
 
-/// How to connect to a private cluster.
-#[derive(Clone, Debug)]
-pub(super) struct Access {
-    pub(super) socket_dir: PathBuf,
-    pub(super) port: u16,
-    pub(super) password: String,
-}
-
-impl Access {
-    /// By the socket, as the superuser, to the database `dvp`.
-    pub(super) fn connect_options(&self) -> PgConnectOptions {
-        PgConnectOptions::new_without_pgpass()
-            .socket(&self.socket_dir)
-            .port(self.port)
-            .username(NAME)
-            .password(&self.password)
-            .database(NAME)
-            .ssl_mode(PgSslMode::Disable)
-    }
-
-    /// The connection string of a database over TCP, with the password, for other programs.
-    pub(super) fn url_of(&self, database: &str) -> String {
-        format!("postgres://{NAME}:{}@127.0.0.1:{}/{database}", self.password, self.port)
-    }
-}
-
-/// Everything the blocking part of a start has found out.
-struct Prepared {
+/// A server to start: everything is there but its port and its socket.
+struct Plan {
     cluster: Cluster,
     programs: PostgresPrograms,
     run_as: Option<Account>,
     lock: File,
-}
-
-/// The differences between a sandbox's cluster and a temporary one.
-#[derive(Clone, Debug)]
-pub(super) struct Running {
-    pub(super) durable: bool,
-    /// For a cluster that is thrown away.
-    pub(super) throw_away: Option<ThrowAway>,
+    durable: bool,
+    /// Of a cluster that is thrown away: the socket goes here instead of into a directory of its own, and this goes when
+    /// the server ends.
+    throw_away: Option<PathBuf>,
     /// Settings of the server beside the usual ones.
-    pub(super) settings: Vec<String>,
-}
-
-/// A cluster that goes when its last user has ended.
-#[derive(Clone, Debug)]
-pub(super) struct ThrowAway {
-    /// The socket goes here instead of into a directory of its own, and this goes when the server ends.
-    pub(super) root: PathBuf,
-    pub(super) sharing: Sharing,
+    settings: Vec<String>,
 }
 
 impl Postgres {
@@ -125,73 +88,59 @@ impl Postgres {
     /// PostgreSQL to run, and what its files or its log say.
     pub async fn start(dir: &Path, options: Options) -> Result<Self, EmbeddedError> {
         let dir = dir.to_owned();
-        let durable = options.durable;
-        let prepare = move || {
-            let prepared = prepare(&dir, &options)?;
-            let mut settings = match &options.tls {
-                Some(tls) => tls.write(&prepared.cluster, prepared.run_as.as_ref())?,
-                None => Vec::new(),
-            };
-            settings.extend(options.settings);
-            Ok::<_, EmbeddedError>((prepared, settings))
-        };
-        let (prepared, settings) = tokio::task::spawn_blocking(prepare).await??;
-        Self::run(prepared, Running { durable, throw_away: None, settings }).await
+        let plan = tokio::task::spawn_blocking(move || prepare(&dir, options)).await??;
+        plan.run().await
     }
 
-    /// Starts a cluster that exists and is thrown away afterwards.
+    /// Starts the cluster in a directory, which is thrown away afterwards.
     pub(super) async fn start_throw_away(
-        throw_away: ThrowAway,
+        root: &Path,
         programs: PostgresPrograms,
         run_as: Option<Account>,
     ) -> Result<Self, EmbeddedError> {
-        let lock = cluster::lock(&throw_away.root)?;
-        let cluster = Cluster { root: throw_away.root.join("postgres") };
-        let running = Running { durable: false, throw_away: Some(throw_away), settings: Vec::new() };
-        Self::run(Prepared { cluster, programs, run_as, lock }, running).await
+        let lock = cluster::lock(root)?;
+        let (cluster, throw_away) = (Cluster { root: root.join("postgres") }, Some(root.to_owned()));
+        let plan = Plan { cluster, programs, run_as, lock, durable: false, throw_away, settings: Vec::new() };
+        plan.run().await
     }
 
-    /// Hands a throw-away cluster over to its users, of which we are one already.
-    pub(super) fn share(self) -> Result<Access, EmbeddedError> {
-        self.server.share()?;
-        Ok(self.access)
-    }
-
-    async fn run(prepared: Prepared, running: Running) -> Result<Self, EmbeddedError> {
-        let Prepared { cluster, programs, run_as, lock } = prepared;
-        let password = cluster.password()?;
-        let mut remembered = cluster.port();
-        // The files of a throw-away cluster go with its first server.
-        let attempts = if running.throw_away.is_some() { 1 } else { PORT_ATTEMPTS };
-        for attempt in 1.. {
-            let free = FreePort::take_preferably(remembered.take())?;
-            let port = free.number();
-            let socket_dir = make_socket_dir(running.throw_away.as_ref(), run_as.as_ref())?;
-            let launch = launch(&cluster, &programs, run_as.as_ref(), &running, port, &socket_dir);
-            let server = tokio::task::spawn_blocking(move || launch.spawn()).await??;
-            let access = Access { socket_dir, port, password: password.clone() };
-            let mut postgres = Self { server, access, log: cluster.log(), _lock: lock_again(&lock)? };
-            match postgres.wait_until_ready().await {
-                Ok(()) => {
-                    cluster.remember_port(port)?;
-                    postgres.ensure_database().await?;
-                    return Ok(postgres);
-                }
-                Err(error) if attempt < attempts && port_was_taken(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        unreachable!("the last attempt returns")
+    /// Starts a cluster that is there and locked, without syncs.
+    pub(super) async fn start_volatile(
+        cluster: &Cluster,
+        programs: &PostgresPrograms,
+        run_as: Option<&Account>,
+        lock: &File,
+    ) -> Result<Self, EmbeddedError> {
+        let plan = Plan {
+            cluster: cluster.clone(),
+            programs: programs.clone(),
+            run_as: run_as.cloned(),
+            lock: lock_again(lock)?,
+            durable: false,
+            throw_away: None,
+            settings: Vec::new(),
+        };
+        plan.run().await
     }
 
     /// The connection string over TCP, with the password, for other programs.
     pub fn url(&self) -> String {
-        self.access.url_of(NAME)
+        self.url_of(NAME)
+    }
+
+    pub(super) fn url_of(&self, database: &str) -> String {
+        format!("postgres://{NAME}:{}@127.0.0.1:{}/{database}", self.password, self.port)
     }
 
     /// How we connect ourselves: by the socket, as the superuser, to the database `dvp`.
     pub fn connect_options(&self) -> PgConnectOptions {
-        self.access.connect_options()
+        PgConnectOptions::new_without_pgpass()
+            .socket(&self.socket_dir)
+            .port(self.port)
+            .username(NAME)
+            .password(&self.password)
+            .database(NAME)
+            .ssl_mode(PgSslMode::Disable)
     }
 
     /// What the server logs.
@@ -199,7 +148,6 @@ impl Postgres {
         &self.log
     }
 
-    /// The process id of the postmaster.
     pub fn pid(&self) -> u32 {
         self.server.pid()
     }
@@ -260,10 +208,10 @@ impl ServerTls {
     fn write(&self, cluster: &Cluster, run_as: Option<&Account>) -> Result<Vec<String>, EmbeddedError> {
         let dir = cluster.root.join("tls");
         let _ = fs::remove_dir_all(&dir);
-        cluster::make_dir(&dir, 0o755)?;
+        files::make_dir(&dir, 0o755)?;
         let write = |name: &str, text: &str| {
             let path = dir.join(name);
-            cluster::write_durably(&path, text.as_bytes(), Readers::Owner)?;
+            files::write_durably(&path, text.as_bytes(), Readers::Owner)?;
             run_as.map_or(Ok(()), |account| account.give(&path))?;
             Ok::<_, EmbeddedError>(path.display().to_string())
         };
@@ -296,7 +244,8 @@ fn lock_again(lock: &File) -> Result<File, EmbeddedError> {
 }
 
 /// Everything up to the start of the server: lock, place, programs, cluster, and no predecessor.
-fn prepare(dir: &Path, options: &Options) -> Result<Prepared, EmbeddedError> {
+fn prepare(dir: &Path, options: Options) -> Result<Plan, EmbeddedError> {
+    let Options { durable, finder, tls, mut settings } = options;
     DirBuilder::new().recursive(true).create(dir).map_err(EmbeddedError::file("create", dir))?;
     let dir = dir.canonicalize().map_err(EmbeddedError::file("read", dir))?;
     let lock = cluster::lock(&dir)?;
@@ -310,81 +259,100 @@ fn prepare(dir: &Path, options: &Options) -> Result<Prepared, EmbeddedError> {
         // Made by another account than we would choose now: PostgreSQL insists on the owner.
         run_as = cluster.owner()?.or(run_as);
     }
-    let programs = options.finder.postgres(major, run_as.as_ref())?;
+    let programs = finder.postgres(major, run_as.as_ref())?;
     if major.is_none() {
         tracing::info!(dir = %cluster.root.display(), version = %programs.version, "creating a database cluster");
-        cluster.create(&programs, run_as.as_ref(), options.durable)?;
+        cluster.create(&programs, run_as.as_ref(), durable)?;
     }
     cluster.end_predecessor()?;
-    Ok(Prepared { cluster, programs, run_as, lock })
+    if let Some(tls) = tls {
+        settings.splice(..0, tls.write(&cluster, run_as.as_ref())?);
+    }
+    Ok(Plan { cluster, programs, run_as, lock, durable, throw_away: None, settings })
 }
 
-fn launch(
-    cluster: &Cluster,
-    programs: &PostgresPrograms,
-    run_as: Option<&Account>,
-    running: &Running,
-    port: u16,
-    socket_dir: &Path,
-) -> Launch {
-    let mut launch = Launch::new(&programs.bin.join("postgres"), &cluster.log());
-    launch.run_as = run_as.cloned();
-    launch.current_dir = cluster.data();
-    launch.env = vec![("LC_ALL".into(), "C".into()), ("TZ".into(), "UTC".into())];
-    launch.grace = STOP_GRACE;
-    launch.remove_after =
-        Some(running.throw_away.as_ref().map_or(socket_dir, |throw_away| &throw_away.root).to_owned());
-    launch.args = vec!["-D".into(), cluster.data().into()];
-    let mut settings = vec![
-        "listen_addresses=127.0.0.1".to_owned(),
-        format!("port={port}"),
-        format!("unix_socket_directories={}", socket_dir.display()),
-        "unix_socket_permissions=0700".to_owned(),
-        format!(
-            "max_connections={}",
-            if running.throw_away.is_some() { TEST_CONNECTIONS_MAX } else { CONNECTIONS_MAX }
-        ),
-        "timezone=UTC".to_owned(),
-        "log_timezone=UTC".to_owned(),
-        "logging_collector=off".to_owned(),
-    ];
-    if running.durable {
-        // A new database has no statistics until the first round of autovacuum. Until then the planner may read a
-        // chain's whole history by an index that leads to it, instead of a few rows by their key.
-        settings.extend(["shared_buffers=128MB", "autovacuum_naptime=5s"].map(str::to_owned));
-    } else {
-        let fast = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"];
-        settings.extend(fast.map(str::to_owned));
+impl Plan {
+    async fn run(self) -> Result<Postgres, EmbeddedError> {
+        let password = self.cluster.password()?;
+        // The files of a throw-away cluster go with its first server, and its port is of the cluster it is a copy of.
+        let (mut remembered, attempts) =
+            if self.throw_away.is_some() { (None, 1) } else { (self.cluster.port(), PORT_ATTEMPTS) };
+        for attempt in 1.. {
+            let free = FreePort::take_preferably(remembered.take())?;
+            let port = free.number();
+            let socket_dir = self.make_socket_dir()?;
+            let launch = self.launch(port, &socket_dir);
+            let server = tokio::task::spawn_blocking(move || launch.spawn()).await??;
+            let (log, password, lock) = (self.cluster.log(), password.clone(), lock_again(&self.lock)?);
+            let mut postgres = Postgres { server, socket_dir, port, password, log, _lock: lock };
+            match postgres.wait_until_ready().await {
+                Ok(()) => {
+                    self.cluster.remember_port(port)?;
+                    postgres.ensure_database().await?;
+                    return Ok(postgres);
+                }
+                Err(error) if attempt < attempts && port_was_taken(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("the last attempt returns")
     }
-    if let Some(throw_away) = &running.throw_away {
-        launch.sharing = Some(throw_away.sharing.clone());
-        // No replication and no archive, so the least log.
-        launch.stop_signal = StopSignal::Quit;
-        let least = ["wal_level=minimal", "max_wal_senders=0", "autovacuum=off"];
-        settings.extend(least.map(str::to_owned));
-        // As the service's connections have it.
-        settings.push("jit=off".to_owned());
-    }
-    settings.extend_from_slice(&running.settings);
-    for setting in settings {
-        launch.args.extend(["-c".into(), setting.into()]);
-    }
-    launch
-}
 
-/// A private directory for the socket. Its name is short wherever the cluster is: a socket's path has at most 103
-/// bytes on some systems.
-fn make_socket_dir(
-    throw_away: Option<&ThrowAway>,
-    run_as: Option<&Account>,
-) -> Result<PathBuf, EmbeddedError> {
-    let dir = match throw_away {
-        Some(throw_away) => throw_away.root.join(format!("s{}", random_hex(2))),
-        None => PathBuf::from(format!("{}{}", cluster::SOCKET_DIR, random_hex(8))),
-    };
-    cluster::make_dir(&dir, 0o700)?;
-    if let Some(account) = run_as {
-        account.give(&dir).inspect_err(|_| drop(fs::remove_dir(&dir)))?;
+    fn launch(&self, port: u16, socket_dir: &Path) -> Launch {
+        let mut launch = Launch::new(&self.programs.bin.join("postgres"), &self.cluster.log());
+        launch.run_as = self.run_as.clone();
+        launch.current_dir = self.cluster.data();
+        launch.env = vec![("LC_ALL".into(), "C".into()), ("TZ".into(), "UTC".into())];
+        launch.grace = STOP_GRACE;
+        launch.remove_after = Some(self.throw_away.as_deref().unwrap_or(socket_dir).to_owned());
+        launch.args = vec!["-D".into(), self.cluster.data().into()];
+        let mut settings = vec![
+            "listen_addresses=127.0.0.1".to_owned(),
+            format!("port={port}"),
+            format!("unix_socket_directories={}", socket_dir.display()),
+            "unix_socket_permissions=0700".to_owned(),
+            format!(
+                "max_connections={}",
+                if self.throw_away.is_some() { TEST_CONNECTIONS_MAX } else { CONNECTIONS_MAX }
+            ),
+            "timezone=UTC".to_owned(),
+            "log_timezone=UTC".to_owned(),
+            "logging_collector=off".to_owned(),
+        ];
+        if self.durable {
+            // A new database has no statistics until the first round of autovacuum. Until then the planner may read a
+            // chain's whole history by an index that leads to it, instead of a few rows by their key.
+            settings.extend(["shared_buffers=128MB", "autovacuum_naptime=5s"].map(str::to_owned));
+        } else {
+            let fast = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"];
+            settings.extend(fast.map(str::to_owned));
+        }
+        if self.throw_away.is_some() {
+            // No replication and no archive, so the least log.
+            launch.stop_signal = StopSignal::Quit;
+            let least = ["wal_level=minimal", "max_wal_senders=0", "autovacuum=off"];
+            settings.extend(least.map(str::to_owned));
+            // As the service's connections have it.
+            settings.push("jit=off".to_owned());
+        }
+        settings.extend_from_slice(&self.settings);
+        for setting in settings {
+            launch.args.extend(["-c".into(), setting.into()]);
+        }
+        launch
     }
-    Ok(dir)
+
+    /// A private directory for the socket. Its name is short wherever the cluster is: a socket's path has at most 103
+    /// bytes on some systems.
+    fn make_socket_dir(&self) -> Result<PathBuf, EmbeddedError> {
+        let dir = match &self.throw_away {
+            Some(throw_away) => throw_away.join(format!("s{}", random_hex(2))),
+            None => PathBuf::from(format!("{}{}", cluster::SOCKET_DIR, random_hex(8))),
+        };
+        files::make_dir(&dir, 0o700)?;
+        if let Some(account) = &self.run_as {
+            account.give(&dir).inspect_err(|_| drop(fs::remove_dir(&dir)))?;
+        }
+        Ok(dir)
+    }
 }

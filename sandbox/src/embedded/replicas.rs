@@ -23,7 +23,7 @@ use super::cluster::{self, Cluster, NAME};
 use super::free_port::FreePort;
 use super::signals::{is_any_alive, processes, signal};
 use super::tools::{Finder, PostgresPrograms};
-use super::{EmbeddedError, random_hex};
+use super::{EmbeddedError, files, random_hex};
 
 /// How the directory of every set begins.
 const DIR: &str = "/tmp/dvp-replicas-";
@@ -64,7 +64,7 @@ impl Replicas {
             let run_as = account::unprivileged()?;
             let programs = Finder::machine().postgres(None, run_as.as_ref())?;
             let dir = PathBuf::from(format!("{DIR}{}", random_hex(4)));
-            cluster::make_dir(&dir, 0o755)?;
+            files::make_dir(&dir, 0o755)?;
             let lock = cluster::lock(&dir)?;
             Ok::<_, EmbeddedError>((dir, lock, run_as, programs))
         };
@@ -132,12 +132,12 @@ impl Replicas {
         let node = &self.nodes[number];
         let (root, data) = (node.cluster.root.clone(), node.cluster.data());
         if !root.is_dir() {
-            cluster::make_dir(&root, 0o755)?;
+            files::make_dir(&root, 0o755)?;
         }
         if data.is_dir() {
             fs::remove_dir_all(&data).map_err(EmbeddedError::file("remove", &data))?;
         }
-        cluster::make_dir(&data, 0o700)?;
+        files::make_dir(&data, 0o700)?;
         if let Some(account) = &self.run_as {
             account.give(&data)?;
         }
@@ -163,7 +163,7 @@ impl Replicas {
         let node = &self.nodes[number];
         let socket_dir = node.cluster.root.join("s");
         if !socket_dir.is_dir() {
-            cluster::make_dir(&socket_dir, 0o700)?;
+            files::make_dir(&socket_dir, 0o700)?;
             if let Some(account) = &self.run_as {
                 account.give(&socket_dir)?;
             }

@@ -1,6 +1,6 @@
 //! A database of its own for every test, in milliseconds.
 //!
-//! Every database is a copy of one migrated template in the cluster of the test run (`test_cluster`).
+//! Every database is a copy of one migrated template in the cluster of the test process (`test_cluster`).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -19,8 +19,8 @@ const ACQUIRE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The cluster that this process uses until it ends.
 static CLUSTER: OnceCell<TestCluster> = OnceCell::const_new();
-/// Databases of finished tests. They are dropped by the next test, because a destructor cannot await; the last ones by
-/// the next process.
+/// Databases of finished tests. They are dropped by the next test, because a destructor cannot await; the last ones go
+/// with the cluster.
 static FINISHED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// An empty database of its own, with all migrations applied.
@@ -33,7 +33,7 @@ pub struct TestDatabase {
 }
 
 impl TestDatabase {
-    /// Makes one, in the cluster of the test run; the first of a run starts that.
+    /// Makes one, in the cluster of the test process; the first starts that.
     ///
     /// # Panics
     /// When there is no PostgreSQL to be had: a test that cannot run has failed. [`Self::try_create`] returns the
@@ -45,10 +45,10 @@ impl TestDatabase {
         }
     }
 
-    /// Makes one, in the cluster of the test run; the first of a run starts that.
+    /// Makes one, in the cluster of the test process; the first starts that.
     pub async fn try_create() -> Result<Self, EmbeddedError> {
-        let cluster = CLUSTER.get_or_try_init(TestCluster::obtain).await?;
-        let name = format!("{}{}", cluster.database_prefix(), random_hex(4));
+        let cluster = CLUSTER.get_or_try_init(TestCluster::start).await?;
+        let name = format!("t_{}", random_hex(8));
         let mut admin = PgConnection::connect_with(&cluster.connect_options()).await?;
         // Our own names of hex digits: nothing to quote. One statement each, for they cannot share a transaction.
         let finished = std::mem::take(&mut *FINISHED.lock().unwrap_or_else(PoisonError::into_inner));

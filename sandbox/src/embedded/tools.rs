@@ -38,7 +38,6 @@ pub struct Finder {
     pub cache: PathBuf,
 }
 
-/// PostgreSQL's programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresPrograms {
     /// The folder that has `initdb` and `postgres`.

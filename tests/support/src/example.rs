@@ -11,9 +11,6 @@ const OF_A_TEST: [&str; 6] =
 ///
 /// Built for the whole workspace: `cargo test --workspace` has compiled its dependencies with the same features, and
 /// another selection of packages would compile them again.
-///
-/// # Panics
-/// When it cannot be built.
 pub fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join(name);

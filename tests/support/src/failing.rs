@@ -86,9 +86,6 @@ async fn assert_alarm(pool: &PgPool, worker: &str, failing: usize) {
 }
 
 /// Makes an item fail at the step in each way that can happen there.
-///
-/// # Panics
-/// When an item that nothing happens to has to wait, one that fails is not listed, or one does not finish in the end.
 pub async fn others_go_on(scene: &impl FailingScene, step: Step) {
     let worker = step.worker().as_str();
     let usual = {
@@ -185,9 +182,6 @@ async fn is_listed(scene: &impl NamedScene, step: Step) -> bool {
 }
 
 /// Makes the first item fail at the step in each way that can happen there.
-///
-/// # Panics
-/// As [`others_go_on`].
 pub async fn named_others_go_on(scene: &impl NamedScene, step: Step) {
     let items = scene.items(step);
     let (failing, others) = items.split_first().expect("a loop with items");

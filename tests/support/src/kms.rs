@@ -1,8 +1,6 @@
 //! The key management services of two clouds, with the services that give their callers credentials: as their
 //! documentation describes them, with a real key. They may lie.
 
-use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use alloy::primitives::B256;
@@ -11,18 +9,15 @@ use alloy::signers::k256::ecdsa::{Signature, SigningKey};
 use alloy::signers::local::PrivateKeySigner;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use bytes::Bytes;
+use hyper::Request;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::rustls::SignatureScheme;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+
+use crate::listening::{Answer, Listening, answer};
 
 /// The key of the service account, which the token endpoint knows.
 pub const SERVICE_ACCOUNT_KEY: &str = include_str!("kms_rsa.pem");
@@ -75,9 +70,8 @@ struct Shared {
 
 /// Services that listen until this is dropped.
 pub struct Kms {
-    address: SocketAddr,
+    listening: Listening,
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
 }
 
 impl Kms {
@@ -89,15 +83,14 @@ impl Kms {
             issued: Mutex::default(),
         };
         let shared = Arc::new(shared);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
-        Self { address, shared, task }
+        let of_all = Arc::clone(&shared);
+        let listening =
+            Listening::over_http(None, move |request| respond(request, Arc::clone(&of_all))).await;
+        Self { listening, shared }
     }
 
-    #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.listening.address)
     }
 
     pub fn answer(&self, manner: KmsAnswer) {
@@ -105,19 +98,16 @@ impl Kms {
     }
 
     /// The number of requested signatures.
-    #[must_use]
     pub fn signed(&self) -> usize {
         *self.shared.signed.lock().unwrap()
     }
 
     /// How often credentials of a role were issued.
-    #[must_use]
     pub fn issued(&self) -> usize {
         *self.shared.issued.lock().unwrap()
     }
 
     /// A service account's key, as the cloud issues it.
-    #[must_use]
     pub fn service_account(&self) -> String {
         json!({
             "type": "service_account",
@@ -130,41 +120,10 @@ impl Kms {
     }
 }
 
-impl Drop for Kms {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let mut connections = JoinSet::new();
-    while let Ok((socket, _)) = listener.accept().await {
-        while connections.try_join_next().is_some() {}
-        connections.spawn(connection(socket, Arc::clone(&shared)));
-    }
-}
-
-async fn connection(socket: TcpStream, shared: Arc<Shared>) {
-    let service = service_fn(|request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(respond(request, &shared).await) }
-    });
-    let _ended =
-        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
-}
-
-type Answer = Response<Full<bytes::Bytes>>;
-
-fn answer(status: u16, body: impl Into<bytes::Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
-    answer
-}
-
-async fn respond(request: Request<Incoming>, shared: &Shared) -> Answer {
+async fn respond(request: Request<Bytes>, shared: Arc<Shared>) -> Answer {
     let (parts, body) = request.into_parts();
+    let shared = &*shared;
     let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let body = body.collect().await.unwrap().to_bytes();
     let role = "/latest/meta-data/iam/security-credentials/";
     match (parts.method.as_str(), parts.uri.path()) {
         ("POST", "/") => {

@@ -19,6 +19,7 @@ pub mod example;
 pub mod failing;
 pub mod harness;
 pub mod kms;
+mod listening;
 pub mod market;
 pub mod month;
 pub mod node;

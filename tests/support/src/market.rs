@@ -14,6 +14,7 @@ use dvp_domain::liquidity::{LiquidityProvider, Reference};
 use dvp_domain::money::Minor;
 use dvp_domain::time::Timestamp;
 use dvp_domain::windows::Windows;
+use dvp_rails::iso20022::instruction::Debtor;
 use dvp_sandbox::rails::PAYOUT_TIME;
 use rust_decimal::Decimal;
 
@@ -73,7 +74,6 @@ impl Market {
     }
 
     /// A second chain, with USDC at the same address, which is sold for USD and for that of the home chain.
-    #[must_use]
     pub fn with_base(mut self) -> Self {
         let anchor = "0x00000000000000000000000000000000000000a2";
         let base = ChainConfig::new("base", BASE_ID, BASE_ESCROW, anchor, PERMIT, "Permit");
@@ -174,4 +174,16 @@ pub fn north() -> LiquidityProvider {
 
 pub fn master_key(id: &str, byte: u8) -> MasterKey {
     MasterKey { id: id.to_owned(), key: [byte; 32] }
+}
+
+/// Accounts that a bank pays from, by currency, number and BIC.
+pub(crate) fn debtors<const N: usize>(accounts: [(&str, &str, &str); N]) -> Vec<Debtor> {
+    let debtor = |(currency, account, bic): (&str, &str, &str)| Debtor {
+        name: "DVP".into(),
+        currency: currency.into(),
+        account: account.into(),
+        bic: bic.into(),
+        country: bic[4..6].into(),
+    };
+    accounts.map(debtor).into()
 }

@@ -91,9 +91,6 @@ pub struct MonthReport {
 }
 
 /// Runs a month over a database of its own.
-///
-/// # Panics
-/// When a promise is broken; the message names it.
 pub async fn run(plan: MonthPlan) -> MonthReport {
     let mut month = Month::begin(plan).await;
     let per_day = plan.orders.div_ceil(plan.days.max(1));

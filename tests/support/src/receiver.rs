@@ -4,14 +4,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+
+use crate::listening::{Listening, Stream};
 
 /// An authority that the sender is configured to trust.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -25,9 +28,6 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// # Panics
-    /// Without randomness for its key.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -40,8 +40,8 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A server with a certificate for these names.
-    fn server(&self, names: &[&str], expired: bool) -> ServerConfig {
+    /// A certificate for these names.
+    pub(crate) fn issue(&self, names: &[&str], expired: bool) -> (Certificate, KeyPair) {
         let mut params =
             CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
         if expired {
@@ -49,12 +49,22 @@ impl Authority {
             params.not_after = date_time_ymd(2021, 1, 1);
         }
         let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.0).unwrap();
+        (params.signed_by(&key, &self.0).unwrap(), key)
+    }
+
+    /// A server with a certificate for these names.
+    pub(crate) fn server(
+        &self,
+        names: &[&str],
+        expired: bool,
+        clients: Arc<dyn ClientCertVerifier>,
+    ) -> ServerConfig {
+        let (certificate, key) = self.issue(names, expired);
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_single_cert(vec![certificate.der().clone()], key)
             .unwrap()
     }
@@ -115,7 +125,7 @@ struct Shared {
 pub struct Receiver {
     pub address: SocketAddr,
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
+    _listening: Listening,
 }
 
 /// The settings of a receiver.
@@ -135,17 +145,13 @@ impl Default for ReceiverManner {
 
 impl Receiver {
     /// Answers the n-th request, counted from zero, as `answer` says.
-    ///
-    /// # Panics
-    /// Without a free port.
     pub async fn start(
         authority: &Authority,
         manner: ReceiverManner,
         answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        let acceptor = TlsAcceptor::from(Arc::new(authority.server(&manner.names, manner.expired)));
-        let listener = TcpListener::bind((manner.ip, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let anyone = WebPkiClientVerifier::no_client_auth();
+        let config = authority.server(&manner.names, manner.expired, anyone);
         let shared = Arc::new(Shared {
             answer: Box::new(answer),
             got: Mutex::default(),
@@ -153,14 +159,9 @@ impl Receiver {
             count: Default::default(),
         });
         let serving = Arc::clone(&shared);
-        let task = tokio::spawn(async move {
-            let mut connections = tokio::task::JoinSet::new();
-            while let Ok((socket, _)) = listener.accept().await {
-                while connections.try_join_next().is_some() {}
-                connections.spawn(connection(socket, acceptor.clone(), Arc::clone(&serving)));
-            }
-        });
-        Self { address, shared, task }
+        let serve = move |stream| connection(stream, Arc::clone(&serving));
+        let listening = Listening::start(manner.ip, Some(config), serve).await;
+        Self { address: listening.address, shared, _listening: listening }
     }
 
     /// The URL to register; `host` is one of the certificate's names.
@@ -177,15 +178,7 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn connection(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    let _ = socket.set_nodelay(true);
-    let Ok(mut stream) = acceptor.accept(socket).await else { return };
+async fn connection(mut stream: Box<dyn Stream>, shared: Arc<Shared>) {
     let mut buffer = Vec::new();
     while let Some(got) = read(&mut stream, &mut buffer).await {
         let n = shared.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -199,10 +192,8 @@ async fn connection(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared
     }
 }
 
-type Tls = tokio_rustls::server::TlsStream<TcpStream>;
-
 /// One request; later bytes stay in the buffer.
-async fn read(stream: &mut Tls, buffer: &mut Vec<u8>) -> Option<Got> {
+async fn read(stream: &mut impl Stream, buffer: &mut Vec<u8>) -> Option<Got> {
     loop {
         if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(buffer.get(..end)?).into_owned();
@@ -222,7 +213,7 @@ async fn read(stream: &mut Tls, buffer: &mut Vec<u8>) -> Option<Got> {
 }
 
 /// Whether the connection may be used again.
-async fn write(stream: &mut Tls, reply: Reply) -> bool {
+async fn write(stream: &mut impl Stream, reply: Reply) -> bool {
     const SECOND: Duration = Duration::from_secs(1);
     match reply {
         Reply::Status(status) => {

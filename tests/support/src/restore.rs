@@ -33,7 +33,6 @@ use dvp_domain::money::Minor;
 use dvp_domain::screening::ScreeningResult;
 use dvp_domain::settlement::Remedy;
 use dvp_rails::inventory::Inventory;
-use dvp_rails::iso20022::instruction::Debtor;
 use dvp_rails::iso20022::{BankFiles, outage};
 use dvp_sandbox::bank::Bank;
 use dvp_store::orders::resting_orders::{self, NewRestingOrder};
@@ -45,7 +44,7 @@ use tokio::task::JoinHandle;
 
 use self::chain::World;
 use crate::dice::Dice;
-use crate::market::{Price, north, pair};
+use crate::market::{Price, debtors, north, pair};
 use crate::orders::{Terms, of_coin, on_base, order_by, ranged, submit};
 use crate::wait::wait_for;
 use crate::{Harness, Market};
@@ -125,15 +124,7 @@ struct Process {
 impl Process {
     async fn start(harness: &Harness, world: &World, prices: &[Price], root: &std::path::Path) -> Self {
         let stop = watch::Sender::new(false);
-        let debtor = |(currency, account, bic): (&str, &str, &str)| Debtor {
-            name: "DVP".into(),
-            currency: currency.into(),
-            account: account.into(),
-            bic: bic.into(),
-            country: "DE".into(),
-        };
-        let files =
-            BankFiles::open(harness.pool().clone(), root, ACCOUNTS.map(debtor).to_vec()).await.unwrap();
+        let files = BankFiles::open(harness.pool().clone(), root, debtors(ACCOUNTS)).await.unwrap();
         let files = files.settling_after(Duration::from_millis(500));
         let liquidity = liquidity(harness.pool(), harness.market.registry.clone(), prices);
         let list = ListConfig { file: root.join("held"), on_match: ScreeningResult::Hold };
@@ -312,10 +303,8 @@ impl Drill {
 
     /// The orders of the database by kind and state.
     async fn states(&self) -> BTreeMap<String, u64> {
-        let rows: Vec<(String, String)> = sqlx::query_as("select reference, state_name from execution")
-            .fetch_all(self.harness.pool())
-            .await
-            .unwrap();
+        let rows = "select reference, state_name from execution";
+        let rows: Vec<(String, String)> = self.harness.rows(rows).await;
         let mut states = BTreeMap::new();
         for (reference, state) in rows {
             *states.entry(format!("{} {state}", self.kinds[&reference])).or_default() += 1;
@@ -374,9 +363,9 @@ impl Drill {
             }
         }
         let open = "select coalesce(x.reference, '') || ' ' || coalesce(x.state_name, 'forgotten') || ': ' \
-                           || coalesce(f.payload ->> 'kind', '') || ', ' || coalesce(f.differs, f.last_error, f.gate, '') \
-                    from chain_fact f left join execution x on x.entity = f.entity \
-                    where f.consumed_at is null and f.retracted_at is null";
+                    || coalesce(f.payload ->> 'kind', '') || ', ' || coalesce(f.differs, f.last_error, f.gate, '') \
+             from chain_fact f left join execution x on x.entity = f.entity \
+             where f.consumed_at is null and f.retracted_at is null";
         let until = tokio::time::Instant::now() + Duration::from_secs(60);
         loop {
             let open: Vec<String> = sqlx::query_scalar(open).fetch_all(self.harness.pool()).await.unwrap();
@@ -408,13 +397,9 @@ impl Drill {
     }
 
     async fn note_fills(&mut self) {
-        let filled: Vec<(String, String, String)> = sqlx::query_as(
-            "select reference, terms #>> '{input,amount}', terms #>> '{output,amount}' from execution \
-             where state_name <> 'resting'",
-        )
-        .fetch_all(self.harness.pool())
-        .await
-        .unwrap();
+        let filled = "select reference, terms #>> '{input,amount}', terms #>> '{output,amount}' from execution \
+                      where state_name <> 'resting'";
+        let filled: Vec<(String, String, String)> = self.harness.rows(filled).await;
         let minor = |text: String| Minor::parse(&text).unwrap();
         self.filled =
             filled.into_iter().map(|(of, input, output)| (of, [minor(input), minor(output)])).collect();
@@ -483,25 +468,17 @@ impl Drill {
         self.report.payments = received.len() as u64;
         let differing = "select count(*) from chain_fact where differs is not null";
         assert_eq!(self.harness.count(differing).await, 0, "seed {}: facts differ", self.plan.seed);
-        let rows: Vec<(String, String, String, String)> = sqlx::query_as(
-            "select b.end_to_end_id, b.status, e.reference, e.state_name from bank_payment b \
-             join execution e on e.reference = b.execution",
-        )
-        .fetch_all(self.harness.pool())
-        .await
-        .unwrap();
+        let rows = "select b.end_to_end_id, b.status, e.reference, e.state_name from bank_payment b \
+                    join execution e on e.reference = b.execution";
+        let rows: Vec<(String, String, String, String)> = self.harness.rows(rows).await;
         let paid = |reference: &str| {
             let mut of_order = rows.iter().filter(|row| row.2 == reference);
             of_order.find(|row| ["paid", "returned"].contains(&row.1.as_str())).map(|row| row.0.clone())
         };
         let is_known = |id: &str| rows.iter().any(|row| row.0 == id);
         self.report.forgotten_payments = received.keys().filter(|id| !is_known(id)).count() as u64;
-        let ended: Vec<Ended> = sqlx::query_as(
-            "select reference, state_name, entity, terms #>> '{output,amount}' from execution order by reference",
-        )
-        .fetch_all(self.harness.pool())
-        .await
-        .unwrap();
+        let ended = "select reference, state_name, entity, terms #>> '{output,amount}' from execution order by reference";
+        let ended: Vec<Ended> = self.harness.rows(ended).await;
         for (reference, state, entity, output) in &ended {
             let about = format!("seed {}: {} {reference} is {state}", self.plan.seed, self.kinds[reference]);
             let (one, by_bank) = (self.world.of(entity), paid(reference));
@@ -526,9 +503,6 @@ impl Drill {
 }
 
 /// Runs a plan.
-///
-/// # Panics
-/// When a promise is broken.
 pub async fn run(plan: RestorePlan) -> RestoreReport {
     let harness = Harness::new(market()).await;
     harness.deposit("USD", 1_000_000_000).await;

@@ -1,8 +1,6 @@
 //! A remote signer over TLS with a policy, as `docs/keys.md` describes the protocol. It may lie.
 
-use std::convert::Infallible;
 use std::fs;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -12,25 +10,20 @@ use alloy::consensus::{SignableTransaction as _, TxEip1559};
 use alloy::primitives::{Address, B256, Bytes, Signature, TxKind, U256, uint};
 use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use bytes::Bytes as Body;
+use hyper::{Method, Request};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+use crate::listening::{Answer, Listening, answer};
+use crate::receiver::Authority;
 
 const ORDER: U256 = uint!(0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141_U256);
 
-/// What the signer signs.
-#[derive(Debug, Clone)]
+/// What the signer signs; by default nothing.
+#[derive(Debug, Clone, Default)]
 pub struct Policy {
     pub chain_id: u64,
     /// Contracts and the selectors of their functions.
@@ -77,30 +70,15 @@ struct Shared {
 
 /// A signer that listens until it is dropped.
 pub struct RemoteSigner {
-    address: SocketAddr,
+    listening: Listening,
     dir: tempfile::TempDir,
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
-}
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority() -> Authority {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
-
-fn certificate(name: &str, by: &Authority) -> (rcgen::Certificate, KeyPair) {
-    let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, by).unwrap();
-    (certificate, key)
 }
 
 impl RemoteSigner {
     /// Its certificate is for `localhost`.
     pub async fn start(key: PrivateKeySigner, policy: Policy) -> Self {
-        let (ours, foreign) = (authority(), authority());
+        let (ours, foreign) = (Authority::new(), Authority::new());
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| {
             let path = dir.path().join(name);
@@ -110,46 +88,48 @@ impl RemoteSigner {
         write("ca.pem", ours.pem());
         write("other-ca.pem", foreign.pem());
         for (name, by) in [("client", &ours), ("stranger", &foreign)] {
-            let (certificate, key) = certificate(name, by);
+            let (certificate, key) = by.issue(&[name], false);
             write(&format!("{name}.pem"), certificate.pem());
             write(&format!("{name}.key"), key.serialize_pem());
         }
         let mut roots = RootCertStore::empty();
-        roots.add(ours.der().clone()).unwrap();
+        roots.add(ours.certificate()).unwrap();
         let provider = Arc::new(ring::default_provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider));
-        let (server, server_key) = certificate("localhost", &ours);
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_client_cert_verifier(clients.build().unwrap())
-            .with_single_cert(
-                vec![server.der().clone()],
-                PrivateKeyDer::try_from(server_key.serialize_der()).unwrap(),
-            )
-            .unwrap();
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
         let shared = Arc::new(Shared {
             key,
             policy: Mutex::new(policy),
             manner: Mutex::new(Manner::Honest),
             signed: Mutex::default(),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(serve(listener, TlsAcceptor::from(Arc::new(config)), Arc::clone(&shared)));
-        Self { address, dir, shared, task }
+        let of_all = Arc::clone(&shared);
+        let respond = move |request| respond(request, Arc::clone(&of_all));
+        let config = ours.server(&["localhost"], false, clients);
+        let listening = Listening::over_http(Some(config), respond).await;
+        Self { listening, dir, shared }
     }
 
-    #[must_use]
     pub fn url(&self) -> String {
-        format!("https://localhost:{}", self.address.port())
+        format!("https://localhost:{}", self.listening.address.port())
     }
 
     /// One of `ca.pem`, `client.pem`, `client.key`, and `other-ca.pem`, `stranger.pem`, `stranger.key`, which the signer
     /// does not know.
-    #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// The section of a configuration by which a service reaches the signer for an account.
+    pub fn section(&self, name: &str, address: Address) -> String {
+        let file = |name: &str| self.file(name).display().to_string();
+        format!(
+            "[[{name}]]\nurl = \"{}\"\naddress = \"{address}\"\nca = \"{}\"\n\
+             client_certificate = \"{}\"\nclient_key = \"{}\"\n",
+            self.url(),
+            file("ca.pem"),
+            file("client.pem"),
+            file("client.key"),
+        )
     }
 
     pub fn answer(&self, manner: Manner) {
@@ -161,69 +141,32 @@ impl RemoteSigner {
     }
 
     /// The number of signatures, good or bad, in the last minute.
-    #[must_use]
     pub fn signed(&self) -> usize {
         self.shared.signed.lock().unwrap().len()
     }
 }
 
-impl Drop for RemoteSigner {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    let mut connections = JoinSet::new();
-    while let Ok((socket, _)) = listener.accept().await {
-        while connections.try_join_next().is_some() {}
-        connections.spawn(connection(socket, acceptor.clone(), Arc::clone(&shared)));
-    }
-}
-
-async fn connection(socket: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
-    // A client without a certificate of ours is refused here.
-    let Ok(stream) = acceptor.accept(socket).await else { return };
-    let service = service_fn(|request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(respond(request, &shared).await) }
-    });
-    let _ended =
-        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-}
-
-type Answer = Response<Full<bytes::Bytes>>;
-
-fn answer(status: StatusCode, body: impl Into<bytes::Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    answer
-}
-
 /// A refusal: its status, its code and a text.
 type Refusal = (u16, &'static str, String);
 
-async fn respond(request: Request<Incoming>, shared: &Shared) -> Answer {
-    let path = request.uri().path().to_owned();
-    match (request.method(), path.as_str()) {
+async fn respond(request: Request<Body>, shared: Arc<Shared>) -> Answer {
+    match (request.method(), request.uri().path()) {
         (&Method::GET, "/v1/accounts") => {
             if *shared.manner.lock().unwrap() == Manner::Hang {
                 std::future::pending::<()>().await;
             }
-            answer(StatusCode::OK, json!({"accounts": [shared.key.address()]}).to_string())
+            answer(200, json!({"accounts": [shared.key.address()]}).to_string())
         }
         (&Method::POST, "/v1/sign-transaction") => {
-            let body = request.into_body().collect().await.unwrap().to_bytes();
-            let fields: Value = serde_json::from_slice(&body).unwrap_or_default();
-            match judged(&fields, shared) {
-                Ok(tx) => signature(tx, shared).await,
-                Err((status, code, message)) => answer(
-                    StatusCode::from_u16(status).unwrap(),
-                    json!({"error": {"code": code, "message": message}}).to_string(),
-                ),
+            let fields: Value = serde_json::from_slice(request.body()).unwrap_or_default();
+            match judged(&fields, &shared) {
+                Ok(tx) => signature(tx, &shared).await,
+                Err((status, code, message)) => {
+                    answer(status, json!({"error": {"code": code, "message": message}}).to_string())
+                }
             }
         }
-        _ => answer(StatusCode::NOT_FOUND, "{}"),
+        _ => answer(404, "{}"),
     }
 }
 
@@ -290,7 +233,7 @@ async fn signature(tx: TxEip1559, shared: &Shared) -> Answer {
     let honest = shared.key.sign_hash_sync(&digest).unwrap();
     let said = |signature: Signature| {
         let bytes = Bytes::copy_from_slice(&signature.as_bytes());
-        answer(StatusCode::OK, json!({"signature": bytes}).to_string())
+        answer(200, json!({"signature": bytes}).to_string())
     };
     match manner {
         Manner::Honest => said(honest),
@@ -303,10 +246,10 @@ async fn signature(tx: TxEip1559, shared: &Shared) -> Answer {
             let other = TxEip1559 { nonce: tx.nonce + 1, ..tx };
             said(shared.key.sign_hash_sync(&other.signature_hash()).unwrap())
         }
-        Manner::Garbage => answer(StatusCode::OK, json!({"signature": "0x0102"}).to_string()),
-        Manner::NoJson => answer(StatusCode::OK, "signed, honestly"),
-        Manner::Endless => answer(StatusCode::OK, vec![b' '; 1 << 20]),
+        Manner::Garbage => answer(200, json!({"signature": "0x0102"}).to_string()),
+        Manner::NoJson => answer(200, "signed, honestly"),
+        Manner::Endless => answer(200, vec![b' '; 1 << 20]),
         Manner::Hang => std::future::pending().await,
-        Manner::Broken => answer(StatusCode::INTERNAL_SERVER_ERROR, "{}"),
+        Manner::Broken => answer(500, "{}"),
     }
 }

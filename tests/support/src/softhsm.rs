@@ -4,7 +4,7 @@
 //! process of its own, which [`with_token`] starts.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use alloy::primitives::Address;
@@ -35,7 +35,6 @@ const SECP256K1: [u8; 7] = [0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x0a];
 ///
 /// # Panics
 /// SoftHSM2 is not installed.
-#[must_use]
 pub fn module() -> PathBuf {
     let found = PLACES.iter().map(PathBuf::from).find(|path| path.exists());
     found.expect("SoftHSM2 is not installed: apt-get install softhsm2")
@@ -47,7 +46,6 @@ pub struct Token(tempfile::TempDir);
 impl Token {
     /// # Panics
     /// SoftHSM2 is not installed.
-    #[must_use]
     #[expect(clippy::new_without_default, reason = "it starts a program")]
     pub fn new() -> Self {
         let _found = module();
@@ -68,7 +66,6 @@ impl Token {
     }
 
     /// The value of [`CONFIGURATION`] for a process that uses the token.
-    #[must_use]
     pub fn configuration(&self) -> PathBuf {
         self.0.path().join("softhsm2.conf")
     }
@@ -96,7 +93,6 @@ pub fn with_token(test: &str, body: impl FnOnce()) {
 }
 
 /// A session of the token's user, in a process that [`with_token`] has started.
-#[must_use]
 pub fn session() -> Session {
     let library = Pkcs11::new(module()).unwrap();
     match library.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)) {
@@ -114,7 +110,6 @@ pub fn session() -> Session {
 }
 
 /// Makes a key pair that never leaves the token. Returns its account.
-#[must_use]
 pub fn generate_key(label: &str) -> Address {
     let session = session();
     let named = Attribute::Label(label.as_bytes().to_vec());
@@ -138,4 +133,14 @@ pub fn generate_key(label: &str) -> Address {
     let point = session.get_attributes(public, &[AttributeType::EcPoint]).unwrap();
     let [Attribute::EcPoint(point)] = point.as_slice() else { panic!("no point: {point:?}") };
     Address::from_raw_public_key(&point[point.len() - 64..])
+}
+
+/// The section of a configuration about a key in the token.
+pub fn section(name: &str, key: &str, address: Address, pin: &Path) -> String {
+    format!(
+        "[[{name}]]\nmodule = \"{}\"\ntoken = \"{TOKEN}\"\nkey = \"{key}\"\npin = \"file:{}\"\n\
+         address = \"{address}\"\n",
+        module().display(),
+        pin.display(),
+    )
 }

@@ -10,9 +10,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const BETWEEN: Duration = Duration::from_millis(10);
 
 /// Asks until there is an answer.
-///
-/// # Panics
-/// When there is none after two minutes.
 pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -25,9 +22,6 @@ pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn
 }
 
 /// Looks until it is so.
-///
-/// # Panics
-/// When it is not after two minutes.
 pub async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     wait_for(what, || std::future::ready(is_so().then_some(()))).await;
 }

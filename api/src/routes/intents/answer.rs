@@ -9,7 +9,7 @@ use dvp_domain::time::Timestamp;
 use dvp_store::orders::idempotency::StoredResponse;
 use serde::Serialize;
 
-use crate::http::error::{ApiError, text};
+use crate::http::error::{ApiError, Code, text};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -67,14 +67,14 @@ pub(super) fn render(outcome: &Outcome) -> StoredResponse {
             ApiError::AlreadyExists("clientReference").stored()
         }
         Outcome::KeyUsed(UsedKey::Replayed(stored)) => stored.clone(),
-        Outcome::KeyUsed(UsedKey::Conflict) => ApiError::IdempotencyKeyConflict.stored(),
-        Outcome::KeyUsed(UsedKey::Processing) => ApiError::IdempotencyKeyProcessing.stored(),
-        Outcome::Refused(Refusal::PartnerDisabled) => ApiError::ApiKeyDisabled.stored(),
+        Outcome::KeyUsed(UsedKey::Conflict) => ApiError::Plain(Code::IdempotencyKeyConflict).stored(),
+        Outcome::KeyUsed(UsedKey::Processing) => ApiError::Plain(Code::IdempotencyKeyProcessing).stored(),
+        Outcome::Refused(Refusal::PartnerDisabled) => ApiError::Plain(Code::ApiKeyDisabled).stored(),
         Outcome::Refused(Refusal::TooManyWaiting) => ApiError::TooManyWaiting.stored(),
         Outcome::Refused(Refusal::CoolingDown(cool_down)) => ApiError::CoolingDown(*cool_down).stored(),
         // Of a legacy order's turn, which answers no request.
         Outcome::Refused(Refusal::Redirected) => ApiError::Internal(String::new()).stored(),
-        Outcome::Refused(Refusal::NotHeld) => ApiError::InsufficientLiquidity.stored(),
+        Outcome::Refused(Refusal::NotHeld) => ApiError::Plain(Code::InsufficientLiquidity).stored(),
         Outcome::Written | Outcome::Unfilled(_) => ApiError::Internal(String::new()).stored(),
     }
 }

@@ -66,15 +66,3 @@ fn quoted(field: &str) -> Cow<'_, str> {
         field.into()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_field_with_a_comma_a_quote_or_a_line_break_is_quoted() {
-        assert_eq!(quoted("plain text"), "plain text");
-        assert_eq!(quoted("a,b"), "\"a,b\"");
-        assert_eq!(quoted("say \"x\""), "\"say \"\"x\"\"\"");
-    }
-}

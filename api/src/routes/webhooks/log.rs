@@ -1,8 +1,7 @@
 //! `GET /v1/webhook_endpoints/deliveries`: deliveries, their times and their results.
 
-use axum::extract::{Extension, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::Response;
+use axum::extract::State;
+use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
 use dvp_domain::time::Timestamp;
 use dvp_store::webhooks::deliveries::{LogFilter, Logged, LoggedAttempt};
@@ -10,12 +9,12 @@ use serde::Serialize;
 
 use super::endpoint_of;
 use crate::access::auth::Caller;
-use crate::http::error::{ApiError, json, text};
+use crate::http::error::{ApiError, Code, Reply, json, text};
 use crate::http::fields::{fault, is_id};
 use crate::http::query::Params;
-use crate::routes::events;
 use crate::state::Api;
 
+const LIMIT: i64 = 20;
 const STATES: [&str; 3] = ["pending", "delivered", "failed"];
 const ID_PREFIX: &str = "dlv_";
 
@@ -80,13 +79,8 @@ fn view(logged: Logged, attempts: &[LoggedAttempt]) -> View {
 }
 
 /// Latest first. `nextCursor` leads to older deliveries and is null at the end.
-pub(crate) async fn list(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let params = Params::of(&uri)?;
-    let limit = events::limit(&params)?;
+pub(crate) async fn list(State(api): State<Api>, caller: Caller, params: Params) -> Reply {
+    let limit = params.limit(LIMIT)?;
     let mut filter = parse(&params)?;
     filter.limit = limit.saturating_add(1);
     let endpoint = endpoint_of(&api, &caller).await?;
@@ -104,7 +98,7 @@ fn parse(params: &Params) -> Result<LogFilter, ApiError> {
         None => None,
         Some(cursor) => {
             let id = cursor.strip_prefix(ID_PREFIX).and_then(|id| id.parse().ok());
-            Some(id.ok_or(ApiError::InvalidCursor)?)
+            Some(id.ok_or(Code::InvalidCursor)?)
         }
     };
     let state = params.get("state")?;

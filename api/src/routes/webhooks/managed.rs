@@ -1,10 +1,8 @@
 //! A write of webhook management: its caller, its body, and its optional `Idempotency-Key` (contract section 4,
 //! rule 6).
 
-use axum::Extension;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::Response;
+use axum::http::{HeaderMap, HeaderValue};
 use dvp_core::engine::webhooks::{
     Command, Owner, WebhookError, WebhookIdempotency, WebhookRejection, carry_out,
 };
@@ -14,8 +12,8 @@ use sha2::{Digest, Sha256};
 use super::{NO_ENDPOINT, render};
 use crate::access::auth::Caller;
 use crate::access::idempotency::REPLAYED;
-use crate::http::body::RawBody;
-use crate::http::error::{ApiError, given};
+use crate::http::body::{RawBody, require_json};
+use crate::http::error::{ApiError, Code, Reply, given};
 use crate::http::fields::{Object, fault, read_body};
 use crate::state::Api;
 
@@ -25,12 +23,16 @@ pub(crate) struct Managed {
     pub(crate) caller: Caller,
     /// `None`: there was no body.
     pub(crate) body: Option<Value>,
-    write: Option<WebhookIdempotency>,
+    key: Option<WebhookIdempotency>,
 }
 
 impl Managed {
     pub(crate) fn required_body(&self) -> Result<&Value, ApiError> {
         self.body.as_ref().ok_or_else(|| fault("body", "must be a JSON object"))
+    }
+
+    pub(crate) async fn write(&self, api: &Api, command: Command) -> Reply {
+        write(api, &self.caller, self.key.as_ref(), command).await
     }
 
     /// For a request whose body has no field, if there is one.
@@ -44,12 +46,10 @@ impl FromRequest<Api> for Managed {
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
-        let Extension(caller) = Extension::<Caller>::from_request_parts(&mut parts, api)
-            .await
-            .map_err(|error| ApiError::Internal(error.to_string()))?;
+        let caller = Caller::from_request_parts(&mut parts, api).await?;
         let bytes = RawBody::take(&mut parts, body).await?;
         let operation = format!("{} {}", parts.method, parts.uri.path());
-        let write = parse_key(&parts.headers)?.map(|key| WebhookIdempotency {
+        let key = parse_key(&parts.headers)?.map(|key| WebhookIdempotency {
             operation,
             key,
             fingerprint: Sha256::digest(&bytes).into(),
@@ -60,7 +60,7 @@ impl FromRequest<Api> for Managed {
             require_json(&parts.headers)?;
             Some(read_body(&bytes)?)
         };
-        Ok(Self { caller, body, write })
+        Ok(Self { caller, body, key })
     }
 }
 
@@ -77,36 +77,17 @@ fn parse_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     Ok(Some(key.to_owned()))
 }
 
-fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let media = kind.split(';').next().unwrap_or_default().trim();
-    if media.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(ApiError::UnsupportedMediaType) }
-}
-
 /// Executes a command and answers.
-pub(crate) async fn write(api: &Api, managed: &Managed, command: Command) -> Result<Response, ApiError> {
-    carry_out_for(api, &managed.caller, command, managed.write.as_ref()).await
-}
-
-/// As [`write`], for a request that takes no `Idempotency-Key`.
-pub(crate) async fn write_unkeyed(
+pub(crate) async fn write(
     api: &Api,
     caller: &Caller,
+    key: Option<&WebhookIdempotency>,
     command: Command,
-) -> Result<Response, ApiError> {
-    carry_out_for(api, caller, command, None).await
-}
-
-async fn carry_out_for(
-    api: &Api,
-    caller: &Caller,
-    command: Command,
-    write: Option<&WebhookIdempotency>,
-) -> Result<Response, ApiError> {
+) -> Reply {
     let owner = Owner { key_id: caller.key_id.clone(), tenant: caller.tenant.clone() };
     let mut conn = api.engine.reads().acquire().await?;
     let vault = &api.engine.context().vault;
-    let done = carry_out(&mut conn, vault, &owner, command, write, render).await?;
+    let done = carry_out(&mut conn, vault, &owner, command, key, render).await?;
     let mut response = given(done.response);
     if done.replayed {
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
@@ -124,7 +105,7 @@ impl From<WebhookError> for ApiError {
             }
             WebhookError::Refused(WebhookRejection::NoEvent) => super::NO_EVENT,
             WebhookError::Refused(WebhookRejection::ReplayInProgress) => Self::ReplayInProgress,
-            WebhookError::KeyConflict => Self::IdempotencyConflict,
+            WebhookError::KeyConflict => Code::IdempotencyConflict.into(),
             WebhookError::Store(error) => error.into(),
             error @ (WebhookError::Sealed(_) | WebhookError::Randomness(_)) => {
                 Self::Internal(error.to_string())

@@ -1,6 +1,7 @@
 //! The bodies of webhook management.
 
 use chrono::{DateTime, Utc};
+use dvp_core::engine::webhooks::Command;
 use dvp_domain::envelope::TEST_PING;
 use dvp_domain::event::EventType;
 use serde_json::Value;
@@ -9,39 +10,22 @@ use crate::http::error::ApiError;
 use crate::http::fields::{Object, fault};
 use crate::wire::{WEBHOOK_REGISTER, WEBHOOK_REPLAY, WEBHOOK_TEST, WEBHOOK_UPDATE};
 
-pub(super) struct Register {
-    pub(super) url: String,
-    pub(super) subscribed_types: Vec<String>,
-}
-
-pub(super) struct Update {
-    pub(super) url: Option<String>,
-    pub(super) subscribed_types: Option<Vec<String>>,
-    pub(super) is_active: Option<bool>,
-}
-
-pub(super) struct Replay {
-    pub(super) from: DateTime<Utc>,
-    pub(super) to: DateTime<Utc>,
-    pub(super) types: Option<Vec<String>>,
-}
-
-pub(super) fn register(body: &Value) -> Result<Register, ApiError> {
+pub(super) fn register(body: &Value) -> Result<Command, ApiError> {
     let root = Object::root(body, WEBHOOK_REGISTER)?;
     let url = url(body)?.ok_or_else(|| fault("url", "is required"))?;
     let types = types(body, "subscribedTypes")?;
     let subscribed_types = types.ok_or_else(|| root.fault("subscribedTypes", "is required"))?;
-    Ok(Register { url, subscribed_types })
+    Ok(Command::Register { url, subscribed_types })
 }
 
-pub(super) fn update(body: &Value) -> Result<Update, ApiError> {
+pub(super) fn update(body: &Value) -> Result<Command, ApiError> {
     Object::root(body, WEBHOOK_UPDATE)?;
     let is_active = match body.get("isActive").filter(|value| !value.is_null()) {
         None => None,
         Some(Value::Bool(active)) => Some(*active),
         Some(_) => return Err(fault("isActive", "must be true or false")),
     };
-    Ok(Update { url: url(body)?, subscribed_types: types(body, "subscribedTypes")?, is_active })
+    Ok(Command::Update { url: url(body)?, subscribed_types: types(body, "subscribedTypes")?, is_active })
 }
 
 /// Its rules are checked later; here it is a text.
@@ -84,13 +68,13 @@ pub(super) fn test(body: Option<&Value>, livemode: bool) -> Result<Option<EventT
     }
 }
 
-pub(super) fn replay(body: &Value) -> Result<Replay, ApiError> {
+pub(super) fn replay(body: &Value) -> Result<Command, ApiError> {
     let root = Object::root(body, WEBHOOK_REPLAY)?;
     let (from, to) = (time(&root, "from")?, time(&root, "to")?);
     if to <= from {
         return Err(root.fault("to", "must be after from"));
     }
-    Ok(Replay { from, to, types: types(body, "types")? })
+    Ok(Command::Replay { from, to, types: types(body, "types")? })
 }
 
 fn time(root: &Object<'_>, name: &str) -> Result<DateTime<Utc>, ApiError> {

@@ -40,11 +40,8 @@ impl FailingScene for Events {
         let mut made = Vec::new();
         for _ in 0..count {
             let reference = self.scene.harness.accept(orders::order("000123456789")).await.reference;
-            let position = sqlx::query_scalar("select position from event where reference = $1")
-                .bind(&reference)
-                .fetch_one(self.pool())
-                .await
-                .unwrap();
+            let position = "select position from event where reference = $1";
+            let (position,) = self.scene.harness.row_of(position, &reference).await;
             self.positions.lock().unwrap().insert(reference.clone(), position);
             made.push(reference);
         }
@@ -58,7 +55,7 @@ impl FailingScene for Events {
     async fn is_done(&self, reference: &str) -> bool {
         let delivered = "select exists (select from webhook_delivery_log d join event e using (event_id) \
                                         where e.reference = $1 and d.state = 'delivered')";
-        sqlx::query_scalar(delivered).bind(reference).fetch_one(self.pool()).await.unwrap()
+        self.scene.harness.row_of::<(bool,)>(delivered, reference).await.0
     }
 
     fn is_listed_as(&self, row: &SetAside, reference: &str) -> bool {
@@ -93,10 +90,9 @@ impl Endpoints {
     async fn new(work: &'static str) -> Self {
         let scene = Scene::before_delivery(ReceiverManner::default(), |_, _| Reply::Status(200)).await;
         register(&scene.harness, &scene.harness.globex, &scene.receiver.url("127.0.0.1")).await;
-        let ids = sqlx::query_scalar("select id from webhook_endpoint order by created_at")
-            .fetch_all(scene.harness.pool())
-            .await
-            .unwrap();
+        let ids =
+            scene.harness.rows::<(String,)>("select id from webhook_endpoint order by created_at").await;
+        let ids = ids.into_iter().map(|(id,)| id).collect();
         Self { scene, ids, work }
     }
 

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::{PATH, Scene};
 use crate::harness::Call;
-use crate::webhooks::manage;
 
 #[tokio::test]
 async fn the_log_is_paged_and_filtered() {
@@ -50,22 +49,16 @@ async fn events_over_64_kib_are_not_sent() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     scene.accept().await;
     scene.received(1).await;
-    let (event,): (String,) =
-        sqlx::query_as("select event_id from event").fetch_one(scene.harness.pool()).await.unwrap();
+    let (event,): (String,) = scene.harness.row("select event_id from event").await;
     let path = format!("/v1/events/{event}");
     let fill = async |bytes: usize| {
-        sqlx::query(
-            "update event set object = \
-             jsonb_set(object::jsonb, '{beneficiary,bank}', to_jsonb(repeat('x', $1)))::json",
-        )
-        .bind(i32::try_from(bytes).unwrap())
-        .execute(scene.harness.pool())
-        .await
-        .unwrap();
-        scene.harness.send(&Call::get(&scene.harness.acme, &path)).await.text.len()
+        let filled = "update event set object = \
+                      jsonb_set(object::jsonb, '{beneficiary,bank}', to_jsonb(repeat('x', $1::int)))::json";
+        scene.harness.run_of(filled, &bytes.to_string()).await;
+        scene.harness.get(&scene.harness.acme, &path).await.text.len()
     };
     let frame = fill(0).await;
-    let resend = manage(&scene.harness.acme, "POST", &format!("{path}/resend"), &Value::Null);
+    let resend = Call::manage(&scene.harness.acme, "POST", &format!("{path}/resend"), &Value::Null);
     assert_eq!(fill(64 * 1024 - frame).await, 64 * 1024);
     scene.harness.send(&resend).await.ok(202);
     assert_eq!(scene.received(2).await[1].body.len(), 64 * 1024);
@@ -89,11 +82,11 @@ async fn a_replay_sends_the_events_observed_in_its_period() {
     let hours = "update event set occurred_at = occurred_at - interval '3 days', \
                                      observed_at = date_trunc('day', now()) - interval '1 day' \
                                                 + make_interval(hours => 9 + position::int4)";
-    sqlx::query(hours).execute(scene.harness.pool()).await.unwrap();
-    let listed = scene.harness.send(&Call::get(&scene.harness.acme, "/v1/events")).await.ok(200);
+    scene.harness.run(hours).await;
+    let listed = scene.harness.get(&scene.harness.acme, "/v1/events").await.ok(200);
     let of = |n: usize, field: &str| listed["data"][n][field].as_str().unwrap().to_owned();
     let replay = async |body: Value| {
-        let call = manage(&scene.harness.acme, "POST", &format!("{PATH}/replay"), &body);
+        let call = Call::manage(&scene.harness.acme, "POST", &format!("{PATH}/replay"), &body);
         scene.harness.send(&call).await
     };
     let (from, to) = (of(1, "observedAt"), of(3, "observedAt"));
@@ -110,10 +103,7 @@ async fn a_replay_sends_the_events_observed_in_its_period() {
     assert_eq!(origins[..2], ["replay", "replay"]);
     // Of these types there were none; the next delivery is a ping.
     replay(json!({"from": from, "to": to, "types": ["payout.completed"]})).await.ok(202);
-    wait_for("its end", || async {
-        (scene.harness.count("select count(*) from webhook_replay").await == 0).then_some(())
-    })
-    .await;
+    scene.harness.wait_for_count("select count(*) from webhook_replay", 0).await;
     let ping = scene.ping().await;
     assert_eq!(scene.received(7).await[6].event_id(), ping);
     for (body, code) in [
@@ -162,8 +152,8 @@ async fn deliveries_are_retained_as_long_as_events() {
     let age = "insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body, due_at, created_at) \
                select endpoint_id, partner_id, 'evt_old', type, origin, '{}', now() + interval '1 hour', \
                       now() - interval '15 days' from webhook_delivery_log limit 1";
-    sqlx::query(age).execute(scene.harness.pool()).await.unwrap();
-    sqlx::query("update webhook_queue set id = 0").execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run(age).await;
+    scene.harness.run("update webhook_queue set id = 0").await;
     assert_eq!(deliveries::trim(&mut conn, 100).await.unwrap(), 1);
     assert_eq!(scene.log().await.len(), 2);
 }
@@ -186,7 +176,7 @@ async fn a_missing_day_of_the_log_is_created_before_the_outcome_is_written_again
                     union all select partition from partition_days('webhook_attempt_log') loop \
              execute format('drop table %s', day); \
          end loop; end $$";
-    sqlx::query(drop_days).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run(drop_days).await;
     let ping = scene.ping().await;
     let logged = scene.attempted(1).await;
     assert_eq!((&logged["state"], &logged["eventId"]), (&json!("delivered"), &json!(ping)));
@@ -199,16 +189,13 @@ async fn a_missing_day_of_the_log_is_created_before_the_outcome_is_written_again
 async fn an_unwritable_outcome_repeats_the_delivery() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     let refuse = "alter table webhook_delivery_log add constraint refused check (origin <> 'test')";
-    sqlx::query(refuse).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run(refuse).await;
     let ping = scene.ping().await;
     let got = scene.received(2).await;
     assert!(got.iter().all(|one| one.event_id() == ping && one.body == got[0].body));
     let logged = scene.log().await.remove(0);
     assert_eq!((&logged["state"], &logged["attempts"]), (&json!("pending"), &json!([])));
-    sqlx::query("alter table webhook_delivery_log drop constraint refused")
-        .execute(scene.harness.pool())
-        .await
-        .unwrap();
+    scene.harness.run("alter table webhook_delivery_log drop constraint refused").await;
     let logged = scene.attempted(1).await;
     assert_eq!(logged["state"], "delivered");
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{PATH, Scene, config};
-use crate::webhooks::{manage, register};
+use crate::webhooks::register;
 
 #[tokio::test]
 async fn deliveries_of_a_dead_worker_are_sent_again_with_the_same_id() {
@@ -21,7 +21,7 @@ async fn deliveries_of_a_dead_worker_are_sent_again_with_the_same_id() {
     }
     scene.received(3).await;
     // Dies in the middle: nothing of it is written.
-    sqlx::query("update endpoint_lease set fence = fence + 1").execute(scene.harness.pool()).await.unwrap();
+    scene.harness.run("update endpoint_lease set fence = fence + 1").await;
     scene.start_delivery();
     let delivered = async || scene.log().await.iter().filter(|one| one["state"] == "delivered").count();
     wait_for("all of them", || async { (delivered().await == 3).then_some(()) }).await;
@@ -49,8 +49,7 @@ async fn two_processes_share_the_endpoints_and_send_everything_once() {
     while harness.count(holders).await < 2 {
         assert!(tokio::time::Instant::now() < deadline, "one process holds all leases");
         for keys in [&harness.acme, &harness.acme_live, &harness.globex] {
-            let ping =
-                harness.send(&manage(keys, "POST", &format!("{PATH}/test"), &Value::Null)).await.ok(202);
+            let ping = harness.manage(keys, "POST", &format!("{PATH}/test"), &Value::Null).await.ok(202);
             sent.insert(ping["eventId"].as_str().unwrap().to_owned());
         }
     }
@@ -78,7 +77,7 @@ async fn a_stopped_process_hands_its_endpoints_over() {
     let (first, stop_first) = process();
     scene.ping().await;
     scene.received(1).await;
-    wait_for("a long lease", || async { (harness.count(held).await == 1).then_some(()) }).await;
+    harness.wait_for_count(held, 1).await;
     let (second, stop_second) = process();
     wait_for("two senders", || async {
         let senders = "select count(*) from webhook_sender where leased_until > clock_timestamp()";
@@ -98,36 +97,27 @@ async fn a_stopped_process_hands_its_endpoints_over() {
 async fn a_lease_that_is_taken_during_a_stop_is_released() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     let harness = &scene.harness;
-    let poll_is = async |what: &str, polls: &'static str| {
-        wait_for(what, || async { (harness.count(polls).await == 1).then_some(()) }).await;
-    };
     let lock_leases = async || {
         let mut locking = harness.pool().begin().await.unwrap();
         let lock = "lock table endpoint_lease in access exclusive mode";
         sqlx::query(lock).execute(&mut *locking).await.unwrap();
         locking
     };
-    poll_is(
-        "done",
-        "select count(*) from pg_stat_activity where datname = current_database() \
-         and query like '%with due as%update endpoint_lease%' and state = 'idle'",
-    )
-    .await;
+    let polled = "select count(*) from pg_stat_activity where datname = current_database() \
+                  and query like '%with due as%update endpoint_lease%' and state = 'idle'";
+    harness.wait_for_count(polled, 1).await;
     let locking = lock_leases().await;
-    poll_is(
-        "waiting",
-        "select count(*) from pg_stat_activity where datname = current_database() \
-         and query like '%with due as%update endpoint_lease%' and wait_event_type = 'Lock'",
-    )
-    .await;
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() \
+                   and query like '%with due as%update endpoint_lease%' and wait_event_type = 'Lock'";
+    harness.wait_for_count(waiting, 1).await;
     scene.ping().await;
     let earlier = "update webhook_queue set due_at = due_at - interval '1 hour'";
-    sqlx::query(earlier).execute(harness.pool()).await.unwrap();
+    harness.run(earlier).await;
     scene.stop.cancel();
     tokio::time::sleep(Duration::from_millis(200)).await;
     locking.commit().await.unwrap();
     let senders = "select count(*) from webhook_sender";
-    wait_for("the end", || async { (harness.count(senders).await == 0).then_some(()) }).await;
+    harness.wait_for_count(senders, 0).await;
     // Behind every statement that was sent before.
     lock_leases().await.commit().await.unwrap();
     assert_eq!(harness.count("select max(fence) from endpoint_lease").await, 1, "the poll took the lease");

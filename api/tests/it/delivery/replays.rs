@@ -5,21 +5,17 @@ use serde_json::{Value, json};
 
 use super::{PATH, Scene};
 use crate::harness::{Answer, Keys, order};
-use crate::webhooks::{manage, register};
+use crate::webhooks::register;
 
 const OPEN: &str = "select count(*) from webhook_replay";
 const QUEUED: &str = "select count(*) from webhook_queue where origin = 'replay'";
 
 async fn replay(scene: &Scene, keys: &Keys, range: &Value) -> Answer {
-    scene.harness.send(&manage(keys, "POST", &format!("{PATH}/replay"), range)).await
+    scene.harness.manage(keys, "POST", &format!("{PATH}/replay"), range).await
 }
 
 fn since(from: &str) -> Value {
     json!({"from": from, "to": "2100-01-01T00:00:00Z"})
-}
-
-async fn run(scene: &Scene, statement: &'static str) {
-    sqlx::query(statement).execute(scene.harness.pool()).await.unwrap();
 }
 
 #[tokio::test]
@@ -49,13 +45,14 @@ async fn a_replay_is_served_while_another_endpoints_goes_on() {
     register(&scene.harness, &globex, &scene.receiver.url("127.0.0.1")).await;
     scene.harness.submit(&globex, &order()).await.ok(202);
     // It has more pieces than can be served in the time of the test.
-    run(
-        &scene,
-        "insert into webhook_replay (endpoint_id, position, until, from_time, to_time) \
+    scene
+        .harness
+        .run(
+            "insert into webhook_replay (endpoint_id, position, until, from_time, to_time) \
          select w.id, 0, 1000000000000000, '2020-01-01Z', '2100-01-01Z' \
          from webhook_endpoint w join partner p on p.id = w.partner_id where p.name = 'acme'",
-    )
-    .await;
+        )
+        .await;
     replay(&scene, &globex, &since("2020-01-01T00:00:00Z")).await.ok(202);
     assert_eq!(scene.harness.count(OPEN).await, 2);
     scene.start_delivery();
@@ -69,21 +66,22 @@ async fn a_replay_is_served_while_another_endpoints_goes_on() {
 async fn a_replay_waits_while_its_endpoints_queue_is_long() {
     let mut scene = Scene::before_delivery(ReceiverManner::default(), |_, _| Reply::Status(500)).await;
     scene.accept().await;
-    run(
-        &scene,
-        "insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body, due_at) \
+    scene
+        .harness
+        .run(
+            "insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body, due_at) \
          select id, partner_id, 'evt_' || n, 'payout.failed', 'feed', '{}', now() + interval '1 day' \
          from webhook_endpoint, generate_series(1, 5001) n",
-    )
-    .await;
+        )
+        .await;
     let acme = scene.harness.acme.clone();
     replay(&scene, &acme, &since("2020-01-01T00:00:00Z")).await.ok(202);
     scene.start_delivery();
     let waiting = "select count(*) from webhook_replay where due_at > clock_timestamp()";
     scene.harness.wait_for_count(waiting, 1).await;
     assert_eq!(scene.harness.count(QUEUED).await, 0);
-    run(&scene, "delete from webhook_queue where type = 'payout.failed'").await;
-    run(&scene, "update webhook_replay set due_at = clock_timestamp()").await;
+    scene.harness.run("delete from webhook_queue where type = 'payout.failed'").await;
+    scene.harness.run("update webhook_replay set due_at = clock_timestamp()").await;
     scene.harness.wait_for_count(OPEN, 0).await;
     assert_eq!(scene.harness.count(QUEUED).await, 1);
 }

@@ -1,5 +1,5 @@
-//! The poisoned orders over REST: for every field of an intent, values that the interface may accept and that something
-//! behind it may fail on.
+//! The poisoned orders: for every field of an intent, values that an interface may accept and that something behind it may
+//! fail on. A field that both interfaces have is poisoned over both.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -53,87 +53,122 @@ pub(super) enum Then {
     CancelsAfter(Duration),
 }
 
+/// JSON pointers that get the value.
+pub(super) type Pointers = &'static [&'static str];
+
+/// Where a field is over REST, and its tag over FIX, as far as it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Field {
+    pub pointers: Pointers,
+    pub tag: u32,
+}
+
+impl Field {
+    /// The order's own id.
+    pub(super) const ID: Self = Self::new(&["/intentId"], 11);
+
+    pub(super) const fn new(pointers: Pointers, tag: u32) -> Self {
+        Self { pointers, tag }
+    }
+
+    const fn rest(pointers: Pointers) -> Self {
+        Self::new(pointers, 0)
+    }
+
+    pub(super) const fn fix(tag: u32) -> Self {
+        Self::new(&[], tag)
+    }
+}
+
 /// An order whose field `at` has the value.
 #[derive(Debug, Clone)]
-pub(super) struct Case<F> {
+pub(super) struct Case {
     pub template: Template,
-    pub at: F,
+    pub at: Field,
     pub value: Poisoned,
     pub then: Then,
 }
 
-/// JSON pointers that get the value.
-pub(super) type Pointers = &'static [&'static str];
-
-impl<F> Case<F> {
-    pub(super) const fn of(template: Template, at: F, value: Poisoned) -> Self {
+impl Case {
+    pub(super) const fn of(template: Template, at: Field, value: Poisoned) -> Self {
         Self { template, at, value, then: Then::Nothing }
     }
-}
 
-impl<F: std::fmt::Debug> Case<F> {
+    /// With a text.
+    pub(super) fn is(template: Template, at: Field, text: &str) -> Self {
+        Self::of(template, at, Poisoned::Is(json!(text)))
+    }
+
+    /// An order that is in form.
+    fn sound(template: Template, then: Then) -> Self {
+        Self { then, ..Self::of(template, Field::ID, Poisoned::Unique(String::new())) }
+    }
+
     pub(super) fn describe(&self) -> String {
         let value = match &self.value {
             Poisoned::Is(value) => value.to_string(),
             other => format!("{other:?}"),
         };
         let short: String = value.chars().take(80).collect();
-        format!("{:?} {:?} {short} {:?}", self.template, self.at, self.then)
+        let Field { pointers, tag } = self.at;
+        format!("{:?} {pointers:?} {tag} {short} {:?}", self.template, self.then)
     }
 }
 
 /// Fields whose text is an identifier or a code.
-const IDS: [(Template, &[&str]); 22] = {
-    use Template::{FiatToFiat, FiatToToken, Legacy, TokenToFiat};
+const IDS: [(Template, Pointers, u32); 24] = {
+    use Template::{CoinToFiat, FiatToFiat, FiatToToken, Legacy, TokenToFiat};
     [
-        (FiatToFiat, &["/user"]),
-        (FiatToFiat, &["/quoteId"]),
-        (FiatToFiat, &["/outputRecipient"]),
-        (FiatToFiat, &["/inputAsset/symbol"]),
-        (FiatToFiat, &["/inputAsset/chain"]),
-        (FiatToFiat, &["/inputAsset/currency"]),
-        (FiatToFiat, &["/outputAsset/symbol"]),
-        (FiatToFiat, &["/outputAsset/chain"]),
-        (FiatToFiat, &["/outputAsset/currency"]),
-        (FiatToFiat, &["/beneficiary/account"]),
-        (FiatToToken, &["/outputAsset/address"]),
-        (FiatToToken, &["/beneficiary/account"]),
-        (TokenToFiat, &["/inputAsset/chain"]),
-        (TokenToFiat, &["/inputAsset/address"]),
-        (TokenToFiat, &["/beneficiary/account"]),
-        (TokenToFiat, &["/outputRecipient"]),
-        (TokenToFiat, &["/permit/token"]),
-        (TokenToFiat, &["/permit/spender"]),
-        (TokenToFiat, &["/permit/signature"]),
-        (Legacy, &["/clientRef"]),
-        (Legacy, &["/pair/source"]),
-        (Legacy, &["/strategy"]),
+        (FiatToFiat, &["/user"], 20_021),
+        (CoinToFiat, &["/user"], 20_021),
+        (FiatToFiat, &["/quoteId"], 117),
+        (FiatToFiat, &["/outputRecipient"], 20_020),
+        (FiatToToken, &["/outputRecipient"], 20_020),
+        (FiatToFiat, &["/inputAsset/symbol"], 55),
+        (FiatToFiat, &["/inputAsset/chain"], 0),
+        (FiatToFiat, &["/inputAsset/currency"], 0),
+        (FiatToFiat, &["/outputAsset/symbol"], 0),
+        (FiatToFiat, &["/outputAsset/chain"], 0),
+        (FiatToFiat, &["/outputAsset/currency"], 0),
+        (FiatToFiat, &["/beneficiary/account"], 20_011),
+        (FiatToToken, &["/outputAsset/address"], 0),
+        (FiatToToken, &["/beneficiary/account"], 1),
+        (TokenToFiat, &["/inputAsset/chain"], 0),
+        (TokenToFiat, &["/inputAsset/address"], 0),
+        (TokenToFiat, &["/beneficiary/account"], 20_011),
+        (TokenToFiat, &["/outputRecipient"], 0),
+        (TokenToFiat, &["/permit/token"], 0),
+        (TokenToFiat, &["/permit/spender"], 0),
+        (TokenToFiat, &["/permit/signature"], 20_003),
+        (Legacy, &["/clientRef"], 0),
+        (Legacy, &["/pair/source"], 0),
+        (Legacy, &["/strategy"], 0),
     ]
 };
 
 /// Fields whose text is a line of any content.
-const TEXTS: [(Template, &[&str]); 15] = {
+const TEXTS: [(Template, Pointers, u32); 15] = {
     use Template::{FiatToFiat, TokenToFiat};
     [
-        (FiatToFiat, &["/beneficiary/name"]),
-        (TokenToFiat, &["/beneficiary/name"]),
-        (FiatToFiat, &["/beneficiary/bank"]),
-        (FiatToFiat, &["/beneficiary/swiftCode"]),
-        (FiatToFiat, &["/beneficiary/country"]),
-        (FiatToFiat, &["/beneficiary/address/line1"]),
-        (FiatToFiat, &["/beneficiary/address/city"]),
-        (FiatToFiat, &["/beneficiary/address/state"]),
-        (FiatToFiat, &["/beneficiary/address/postalCode"]),
-        (FiatToFiat, &["/metadata/senderKycHash"]),
-        (FiatToFiat, &["/metadata/depositReference"]),
-        (FiatToFiat, &["/metadata/currency"]),
-        (FiatToFiat, &["/metadata/targetStablecoin"]),
-        (FiatToFiat, &["/metadata/beneficiaryAccount"]),
-        (FiatToFiat, &["/metadata/beneficiaryName"]),
+        (FiatToFiat, &["/beneficiary/name"], 20_010),
+        (TokenToFiat, &["/beneficiary/name"], 20_010),
+        (FiatToFiat, &["/beneficiary/bank"], 20_015),
+        (FiatToFiat, &["/beneficiary/swiftCode"], 20_014),
+        (FiatToFiat, &["/beneficiary/country"], 20_012),
+        (FiatToFiat, &["/beneficiary/address/line1"], 20_016),
+        (FiatToFiat, &["/beneficiary/address/city"], 20_017),
+        (FiatToFiat, &["/beneficiary/address/state"], 20_018),
+        (FiatToFiat, &["/beneficiary/address/postalCode"], 20_019),
+        (FiatToFiat, &["/metadata/senderKycHash"], 58),
+        (FiatToFiat, &["/metadata/depositReference"], 0),
+        (FiatToFiat, &["/metadata/currency"], 0),
+        (FiatToFiat, &["/metadata/targetStablecoin"], 0),
+        (FiatToFiat, &["/metadata/beneficiaryAccount"], 0),
+        (FiatToFiat, &["/metadata/beneficiaryName"], 0),
     ]
 };
 
-const DOCUMENTS: [(Template, &[&str]); 4] = [
+const DOCUMENTS: [(Template, Pointers); 4] = [
     (Template::FiatToFiat, &["/metadata"]),
     (Template::FiatToFiat, &["/metadata/travelRuleData"]),
     (Template::FiatToFiat, &["/beneficiary/travelRuleData"]),
@@ -141,21 +176,26 @@ const DOCUMENTS: [(Template, &[&str]); 4] = [
 ];
 
 /// Fields with few values.
-const CHOICES: [(Template, &[&str], &[&str]); 11] = [
-    (Template::FiatToFiat, &["/inputAsset/type"], &["erc20", "native"]),
-    (Template::TokenToFiat, &["/outputAsset/type"], &["erc20", "native"]),
-    (Template::FiatToFiat, &["/side"], &["buy", "sell"]),
-    (Template::FiatExactOutput, &["/side"], &["buy", "sell"]),
-    (Template::FiatToFiat, &["/actorType"], &["retail"]),
-    (Template::TokenToFiat, &["/actorType"], &["retail"]),
-    (Template::FiatToFiat, &["/settlementType"], &["onchain", "offchain"]),
-    (Template::TokenToToken, &["/settlementType"], &["offchain"]),
-    (Template::FiatToFiat, &["/beneficiary/payoutMethod"], &["sepa", "ach", "swift"]),
-    (Template::FiatToFiat, &["/beneficiary/country"], &["ZZ", "aq", "KP", ""]),
-    (Template::FiatToFiat, &["/beneficiary/swiftCode"], &["nonsense!", "DEUTDEFF", "deutdeffxxx", "A"]),
+const CHOICES: [(Template, Pointers, u32, &[&str]); 11] = [
+    (Template::FiatToFiat, &["/inputAsset/type"], 0, &["erc20", "native"]),
+    (Template::TokenToFiat, &["/outputAsset/type"], 0, &["erc20", "native"]),
+    (Template::FiatToFiat, &["/side"], 0, &["buy", "sell"]),
+    (Template::FiatExactOutput, &["/side"], 0, &["buy", "sell"]),
+    (Template::FiatToFiat, &["/actorType"], 0, &["retail"]),
+    (Template::TokenToFiat, &["/actorType"], 0, &["retail"]),
+    (Template::FiatToFiat, &["/settlementType"], 0, &["onchain", "offchain"]),
+    (Template::TokenToToken, &["/settlementType"], 0, &["offchain"]),
+    (Template::FiatToFiat, &["/beneficiary/payoutMethod"], 20_013, &["sepa", "ach", "swift"]),
+    (Template::FiatToFiat, &["/beneficiary/country"], 20_012, &["ZZ", "aq", "KP", ""]),
+    (
+        Template::FiatToFiat,
+        &["/beneficiary/swiftCode"],
+        20_014,
+        &["nonsense!", "DEUTDEFF", "deutdeffxxx", "A"],
+    ),
 ];
 
-const AMOUNTS: [(Template, &[&str]); 14] = {
+const AMOUNTS: [(Template, Pointers); 14] = {
     use Template::{
         CoinToFiat, FiatExactOutput, FiatRange, FiatToCoin, FiatToFiat, FiatToToken, Legacy,
         TokenExactOutput, TokenRange, TokenToFiat, TokenToToken,
@@ -208,23 +248,30 @@ pub(super) struct Addresses {
     pub payees: Vec<String>,
 }
 
-/// The last four digits of accounts with which a payout goes wrong.
-pub(super) fn suffixes(has_bank: bool) -> &'static [&'static str] {
-    if has_bank { &BANK } else { &SIMULATED }
+/// The cases of REST: those of both interfaces, and those of fields and forms of its own.
+pub(super) fn over_rest(addresses: &Addresses, has_bank: bool, dice: &mut Dice) -> Vec<Case> {
+    all(addresses, has_bank, own(), |at| !at.pointers.is_empty(), dice)
 }
 
-/// All cases: those that have stopped a loop before, then the others in an order that the seed gives, one of each field
-/// before the second of any.
-pub(super) fn all(addresses: &Addresses, has_bank: bool, dice: &mut Dice) -> Vec<Case<Pointers>> {
-    let mut cases = texts();
-    cases.extend(terms());
-    cases.extend(misbehaving(has_bank));
-    cases.extend(to_addresses(addresses));
+/// All cases of an interface that has these fields: those that have stopped a loop before, then the others in an order that
+/// the seed gives, one of each field before the second of any.
+pub(super) fn all(
+    addresses: &Addresses,
+    has_bank: bool,
+    own: Vec<Case>,
+    is_there: impl Fn(Field) -> bool,
+    dice: &mut Dice,
+) -> Vec<Case> {
     use Template::{
         CoinToFiat, FiatRange, FiatToCoin, FiatToFiat, TokenExactOutput, TokenRange, TokenToFiat,
         TokenToToken,
     };
-    let all = [
+    let mut cases = texts();
+    cases.extend(own);
+    cases.extend(terms());
+    cases.extend(misbehaving(has_bank));
+    cases.extend(to_addresses(addresses));
+    for template in [
         FiatToFiat,
         FiatRange,
         TokenToFiat,
@@ -233,46 +280,46 @@ pub(super) fn all(addresses: &Addresses, has_bank: bool, dice: &mut Dice) -> Vec
         TokenToToken,
         CoinToFiat,
         FiatToCoin,
-    ];
-    cases.extend(aftermaths(&all, &["/intentId"] as Pointers));
+    ] {
+        cases.extend(aftermaths(template));
+    }
     // Its lock is requested after ten seconds.
-    let resting =
-        || case(TokenToFiat, &["/beneficiary/account"] as Pointers, Poisoned::Is(json!("000123450008")));
+    let resting = || Case::is(TokenToFiat, Field::new(&["/beneficiary/account"], 20_011), "000123450008");
     cases.extend(cancelled().map(|then| Case { then, ..resting() }));
     let mut ordered = known(addresses, has_bank);
-    ordered.extend(interleaved(cases, |case| (case.at, case.then == Then::Nothing), dice));
+    ordered.extend(interleaved(cases, dice));
+    ordered.retain(|case| is_there(case.at));
     ordered
 }
 
 /// Orders that once kept all others of their kind from their end.
-fn known(Addresses { recipients, payees }: &Addresses, has_bank: bool) -> Vec<Case<Pointers>> {
+fn known(Addresses { recipients, payees }: &Addresses, has_bank: bool) -> Vec<Case> {
     use Template::{FiatToCoin, FiatToFiat, FiatToToken, TokenToFiat, TokenToToken};
-    let to = |template, address: &String| case(template, &["/outputRecipient"], Poisoned::Is(json!(address)));
+    let to =
+        |template, address: &String| Case::is(template, Field::new(&["/outputRecipient"], 20_020), address);
     // The zero address is the first one.
     let nobody = recipients.iter().take(1);
-    let mut cases: Vec<Case<Pointers>> =
+    let mut cases: Vec<Case> =
         nobody.flat_map(|zero| [to(FiatToToken, zero), to(TokenToToken, zero)]).collect();
     cases.extend(payees.iter().map(|payee| to(FiatToCoin, payee)));
-    for then in [Then::EmptiesWallet, Then::UsesNonce] {
-        cases.push(sound(TokenToFiat, &["/intentId"] as Pointers, then));
-    }
+    cases.extend([Then::EmptiesWallet, Then::UsesNonce].map(|then| Case::sound(TokenToFiat, then)));
     let account = if has_bank { "000123450004" } else { "000123450007" };
-    cases.push(case(FiatToFiat, &["/beneficiary/account"], Poisoned::Is(json!(account))));
+    cases.push(Case::is(FiatToFiat, Field::new(&["/beneficiary/account"], 20_011), account));
     cases
 }
 
-/// One of each group before the second of any, in an order that the seed gives.
-pub(super) fn interleaved<T, K: Ord>(all: Vec<T>, group: impl Fn(&T) -> K, dice: &mut Dice) -> Vec<T> {
-    let mut groups: BTreeMap<K, VecDeque<T>> = BTreeMap::new();
+/// One of each field before the second of any, in an order that the seed gives; orders that are in form are apart.
+fn interleaved(all: Vec<Case>, dice: &mut Dice) -> Vec<Case> {
+    let mut groups: BTreeMap<(Field, bool), VecDeque<Case>> = BTreeMap::new();
     for one in all {
-        groups.entry(group(&one)).or_default().push_back(one);
+        groups.entry((one.at, one.then == Then::Nothing)).or_default().push_back(one);
     }
     for group in groups.values_mut() {
         dice.shuffle(group.make_contiguous());
     }
     let mut ordered = Vec::new();
     while !groups.is_empty() {
-        let mut round: Vec<T> = groups.values_mut().filter_map(VecDeque::pop_front).collect();
+        let mut round: Vec<Case> = groups.values_mut().filter_map(VecDeque::pop_front).collect();
         dice.shuffle(&mut round);
         ordered.extend(round);
         groups.retain(|_, group| !group.is_empty());
@@ -280,121 +327,112 @@ pub(super) fn interleaved<T, K: Ord>(all: Vec<T>, group: impl Fn(&T) -> K, dice:
     ordered
 }
 
-fn case(template: Template, at: Pointers, value: Poisoned) -> Case<Pointers> {
-    Case::of(template, at, value)
-}
-
-/// An order that is in form.
-fn sound<F>(template: Template, at: F, then: Then) -> Case<F> {
-    Case { then, ..Case::of(template, at, Poisoned::Unique(String::new())) }
-}
-
-fn texts() -> Vec<Case<Pointers>> {
-    let is = |text: &str| Poisoned::Is(json!(text));
+fn texts() -> Vec<Case> {
     let mut cases = Vec::new();
-    for fields in [&["/intentId"], &["/clientReference"]] {
+    for field in [Field::ID, Field::rest(&["/clientReference"])] {
         let lines = LINES.map(str::to_owned).into_iter().chain(longest(128));
-        cases.extend(lines.map(|line| case(Template::FiatToFiat, fields, Poisoned::Unique(line))));
+        cases.extend(lines.map(|line| Case::of(Template::FiatToFiat, field, Poisoned::Unique(line))));
     }
-    for (template, fields) in IDS {
-        cases.extend(LINES.map(|line| case(template, fields, is(line))));
-        cases.extend(longest(128).map(|line| case(template, fields, is(&line))));
+    let ids = IDS.into_iter().map(|field| (field, 128));
+    for ((template, pointers, tag), length) in ids.chain(TEXTS.into_iter().map(|field| (field, 1024))) {
+        let field = Field::new(pointers, tag);
+        cases.extend(LINES.map(|line| Case::is(template, field, line)));
+        cases.extend(longest(length).map(|line| Case::is(template, field, &line)));
     }
-    for (template, fields) in TEXTS {
-        cases.extend(LINES.map(|line| case(template, fields, is(line))));
-        cases.extend(longest(1024).map(|line| case(template, fields, is(&line))));
-    }
-    for (template, fields) in DOCUMENTS {
-        cases.extend(documents().into_iter().map(|one| case(template, fields, Poisoned::Is(one))));
-    }
-    for (template, fields, values) in CHOICES {
-        cases.extend(values.iter().map(|value| case(template, fields, is(value))));
+    for (template, pointers, tag, values) in CHOICES {
+        let field = Field::new(pointers, tag);
+        cases.extend(values.iter().map(|value| Case::is(template, field, value)));
     }
     cases
 }
 
-/// Amounts, times, nonces, and accounts with which the rails misbehave.
-fn terms() -> Vec<Case<Pointers>> {
-    use Template::{
-        CoinToFiat, FiatRange, FiatToFiat, FiatToToken, Legacy, TokenRange, TokenToFiat, TokenToToken,
-    };
+/// Documents, amounts in minor units, and the older surface.
+fn own() -> Vec<Case> {
+    use Template::Legacy;
     let mut cases = Vec::new();
-    for (template, fields) in AMOUNTS {
-        cases.extend(NUMBERS.map(|number| case(template, fields, Poisoned::Is(json!(number)))));
+    for (template, pointers) in DOCUMENTS {
+        let documents = documents().into_iter().map(Poisoned::Is);
+        cases.extend(documents.map(|one| Case::of(template, Field::rest(pointers), one)));
     }
+    for (template, pointers) in AMOUNTS {
+        cases.extend(NUMBERS.map(|number| Case::is(template, Field::rest(pointers), number)));
+    }
+    let number = |pointers, number: u64| Case::of(Legacy, Field::rest(pointers), Poisoned::Is(json!(number)));
+    cases.extend([1_000, 1_001, 604_800_000].map(|millis| number(&["/constraints/ttlMs"], millis)));
+    for bps in [0, 10_000] {
+        cases.push(number(&["/constraints/maxSlippageBps"], bps));
+        cases.push(number(&["/constraints/maxFeeBps"], bps));
+    }
+    let strategy = |name| Case::is(Legacy, Field::rest(&["/strategy"]), name);
+    cases.extend(["instant", "optimized", "scheduled"].map(strategy));
+    cases
+}
+
+/// Times, nonces and amounts of permits.
+fn terms() -> Vec<Case> {
+    use Template::{CoinToFiat, FiatRange, FiatToFiat, FiatToToken, TokenRange, TokenToFiat, TokenToToken};
+    let mut cases = Vec::new();
     for template in [FiatToFiat, FiatRange, FiatToToken, TokenToFiat, TokenRange, TokenToToken, CoinToFiat] {
-        let at = |millis| case(template, &["/deadline"], Poisoned::MillisFromNow(millis));
+        let at = |time| Case::of(template, Field::new(&["/deadline"], 126), time);
         // The coin is never deposited: such an order lasts until its deadline, or the path's.
         let last = if template == CoinToFiat { 6 } else { DEADLINES_MILLIS.len() };
-        cases.extend(DEADLINES_MILLIS.into_iter().take(last).map(at));
+        cases.extend(
+            DEADLINES_MILLIS.into_iter().take(last).map(|millis| at(Poisoned::MillisFromNow(millis))),
+        );
         if template != CoinToFiat {
-            cases.push(case(template, &["/deadline"], Poisoned::Is(json!(LATEST * 1000 + 999))));
+            cases.push(at(Poisoned::Is(json!(LATEST * 1000 + 999))));
         }
     }
     for template in [TokenToFiat, TokenRange, TokenToToken] {
-        let at = |seconds| case(template, &["/permit/deadline"], Poisoned::SecondsFromNow(seconds));
-        cases.extend(DEADLINES_SECONDS.map(at));
-        cases.push(case(template, &["/permit/deadline"], Poisoned::Is(json!(LATEST))));
-        for nonce in ["1", "2", "18446744073709551615", "340282366920938463463374607431768211455"] {
-            cases.push(case(template, &["/permit/nonce"], Poisoned::Is(json!(nonce))));
-        }
-        for amount in ["1", "9999999", "340282366920938463463374607431768211455"] {
-            cases.push(case(template, &["/permit/amountMinor"], Poisoned::Is(json!(amount))));
-        }
-    }
-    for millis in [1_000, 1_001, 604_800_000] {
-        cases.push(case(Legacy, &["/constraints/ttlMs"], Poisoned::Is(json!(millis))));
-    }
-    for bps in [0, 10_000] {
-        cases.push(case(Legacy, &["/constraints/maxSlippageBps"], Poisoned::Is(json!(bps))));
-        cases.push(case(Legacy, &["/constraints/maxFeeBps"], Poisoned::Is(json!(bps))));
-    }
-    for strategy in ["instant", "optimized", "scheduled"] {
-        cases.push(case(Legacy, &["/strategy"], Poisoned::Is(json!(strategy))));
+        let at = |time| Case::of(template, Field::new(&["/permit/deadline"], 20_002), time);
+        cases.extend(DEADLINES_SECONDS.map(|seconds| at(Poisoned::SecondsFromNow(seconds))));
+        cases.push(at(Poisoned::Is(json!(LATEST))));
+        let nonce = |nonce| Case::is(template, Field::new(&["/permit/nonce"], 20_001), nonce);
+        let nonces = ["1", "2", "18446744073709551615", "340282366920938463463374607431768211455"];
+        cases.extend(nonces.map(nonce));
+        let amount = |amount| Case::is(template, Field::new(&["/permit/amountMinor"], 20_004), amount);
+        cases.extend(["1", "9999999", "340282366920938463463374607431768211455"].map(amount));
     }
     cases
 }
 
-fn misbehaving(has_bank: bool) -> Vec<Case<Pointers>> {
+/// Accounts with which the rails misbehave.
+fn misbehaving(has_bank: bool) -> Vec<Case> {
     use Template::{FiatRange, FiatToFiat, TokenRange, TokenToFiat};
+    let suffixes: &[&str] = if has_bank { &BANK } else { &SIMULATED };
     let mut cases = Vec::new();
     for template in [FiatToFiat, FiatRange, TokenToFiat, TokenRange] {
-        for suffix in suffixes(has_bank) {
+        for suffix in suffixes {
             let accounts = [format!("00012345{suffix}"), format!("bene_poisoned:dest_1000{suffix}")];
-            let account = |account| case(template, &["/beneficiary/account"], Poisoned::Is(json!(account)));
-            cases.extend(accounts.map(account));
+            let at = Field::new(&["/beneficiary/account"], 20_011);
+            cases.extend(accounts.map(|account| Case::is(template, at, &account)));
         }
     }
     cases
 }
 
-fn to_addresses(Addresses { recipients, payees }: &Addresses) -> Vec<Case<Pointers>> {
+fn to_addresses(Addresses { recipients, payees }: &Addresses) -> Vec<Case> {
     use Template::{CoinToFiat, FiatToCoin, FiatToToken, TokenToFiat, TokenToToken};
-    let all = || recipients.iter().chain(payees).map(|address| Poisoned::Is(json!(address)));
+    let all = || recipients.iter().chain(payees);
     let mut cases = Vec::new();
     for template in [FiatToCoin, FiatToToken, TokenToToken] {
-        cases.extend(all().map(|address| case(template, &["/outputRecipient"], address)));
+        let at = Field::new(&["/outputRecipient"], 20_020);
+        cases.extend(all().map(|address| Case::is(template, at, address)));
     }
-    for fields in [&["/permit/spender"], &["/permit/token"], &["/inputAsset/address"]] {
-        cases.extend(all().take(8).map(|address| case(TokenToFiat, fields, address)));
+    for pointers in [&["/permit/spender"] as Pointers, &["/permit/token"], &["/inputAsset/address"]] {
+        cases.extend(all().take(8).map(|address| Case::is(TokenToFiat, Field::rest(pointers), address)));
     }
     for template in [CoinToFiat, TokenToFiat, FiatToToken] {
-        cases.extend(all().map(|address| case(template, &["/user"], address)));
+        cases.extend(all().map(|address| Case::is(template, Field::new(&["/user"], 20_021), address)));
     }
     cases
 }
 
 /// Orders that are in form, and cancelled or, if they have a permit, spoiled after their acceptance.
-pub(super) fn aftermaths<F: Copy>(templates: &[Template], at: F) -> Vec<Case<F>> {
-    let mut cases = Vec::new();
-    for template in templates {
-        if template.has_permit() {
-            let spoiled = [Then::EmptiesWallet, Then::RevokesAllowance, Then::UsesNonce];
-            cases.extend(spoiled.iter().cycle().take(9).map(|then| sound(*template, at, *then)));
-        }
-        cases.extend(cancelled().map(|then| sound(*template, at, then)));
-    }
-    cases
+fn aftermaths(template: Template) -> impl Iterator<Item = Case> {
+    let spoiled = [Then::EmptiesWallet, Then::RevokesAllowance, Then::UsesNonce];
+    let spoiled = spoiled.into_iter().cycle().take(if template.has_permit() { 9 } else { 0 });
+    spoiled.chain(cancelled()).map(move |then| Case::sound(template, then))
 }
 
 fn cancelled() -> impl Iterator<Item = Then> {
@@ -406,6 +444,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::hostile::rest_peers::{leaves, templates};
 
     fn addresses_of(recipients: [&str; 1], payees: [&str; 1]) -> Addresses {
         Addresses {
@@ -418,12 +457,12 @@ mod tests {
     fn one_of_each_field_comes_before_the_second_of_any_and_a_seed_repeats_the_order() {
         let addresses = addresses_of(["0x00"], ["0x01"]);
         let described = |seed| {
-            let cases = all(&addresses, false, &mut Dice::new(seed));
+            let cases = over_rest(&addresses, false, &mut Dice::new(seed));
             cases.iter().map(Case::describe).collect::<Vec<_>>()
         };
         assert_eq!(described(7), described(7));
         assert_ne!(described(7), described(8));
-        let cases = all(&addresses, false, &mut Dice::new(7));
+        let cases = over_rest(&addresses, false, &mut Dice::new(7));
         let fields: BTreeSet<_> = cases.iter().map(|case| case.at).collect();
         let known = known(&addresses, false).len();
         let first: BTreeSet<_> =
@@ -431,70 +470,22 @@ mod tests {
         assert_eq!(fields, first);
     }
 
-    /// The fields of the contract's section 2.5, and of the older surface's body.
+    /// Callers with hostile texts walk every field of the contract's section 2.5, and of the older surface's body.
     #[test]
     fn every_field_of_an_intent_has_poisoned_values() {
-        let cases = all(&addresses_of(["0x00"], ["0x01"]), false, &mut Dice::new(1));
-        let poisoned: BTreeSet<&str> = cases.iter().flat_map(|case| case.at.iter().copied()).collect();
-        for field in [
-            "/intentId",
-            "/clientReference",
-            "/user",
-            "/inputAsset/type",
-            "/outputAsset/type",
-            "/inputAsset/symbol",
-            "/inputAsset/address",
-            "/inputAsset/chain",
-            "/inputAsset/currency",
-            "/outputAsset/symbol",
-            "/outputAsset/address",
-            "/outputAsset/chain",
-            "/outputAsset/currency",
-            "/inputAmountMinor",
-            "/minOutputAmountMinor",
-            "/input/limitAmountMinor",
-            "/output/targetAmountMinor",
-            "/output/limitAmountMinor",
-            "/quoteId",
-            "/deadline",
-            "/settlementType",
-            "/outputRecipient",
-            "/beneficiary/account",
-            "/beneficiary/name",
-            "/beneficiary/country",
-            "/beneficiary/payoutMethod",
-            "/beneficiary/swiftCode",
-            "/beneficiary/bank",
-            "/beneficiary/address/line1",
-            "/beneficiary/address/city",
-            "/beneficiary/address/state",
-            "/beneficiary/address/postalCode",
-            "/beneficiary/travelRuleData",
-            "/permit/token",
-            "/permit/amountMinor",
-            "/permit/spender",
-            "/permit/nonce",
-            "/permit/deadline",
-            "/permit/signature",
-            "/actorType",
-            "/side",
-            "/metadata",
-            "/metadata/senderKycHash",
-            "/metadata/depositReference",
-            "/metadata/currency",
-            "/metadata/targetStablecoin",
-            "/metadata/travelRuleData",
-            "/metadata/beneficiaryAccount",
-            "/metadata/beneficiaryName",
-            "/pair/source",
-            "/amount",
-            "/strategy",
-            "/constraints/ttlMs",
-            "/constraints/maxSlippageBps",
-            "/constraints/maxFeeBps",
-            "/clientRef",
-        ] {
-            assert!(poisoned.contains(field), "{field}");
+        let cases = over_rest(&addresses_of(["0x00"], ["0x01"]), false, &mut Dice::new(1));
+        let poisoned: BTreeSet<&str> =
+            cases.iter().flat_map(|case| case.at.pointers.iter().copied()).collect();
+        let others = "/quoteId /outputAsset/address /outputAsset/chain /input/limitAmountMinor \
+                      /output/targetAmountMinor /output/limitAmountMinor /constraints/ttlMs \
+                      /constraints/maxSlippageBps /constraints/maxFeeBps";
+        let bodies = templates().unwrap().into_iter().filter(|(path, _)| *path == "/v1/intents");
+        let fields = bodies.flat_map(|(_, body)| leaves(&body));
+        for field in fields.chain(others.split(' ').map(str::to_owned)) {
+            // A pair's other side, and a word.
+            let is_left_out = ["/pair/target", "/constraints/settlementPref"].contains(&field.as_str());
+            let is_poisoned = poisoned.iter().any(|one| field.starts_with(one));
+            assert!(is_poisoned || is_left_out, "{field}");
         }
     }
 }

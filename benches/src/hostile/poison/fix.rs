@@ -1,4 +1,4 @@
-//! Poisoned orders over FIX 4.4: the same values in the fields of NewOrderSingle(D).
+//! Poisoned orders over FIX 4.4: the same values in the fields of NewOrderSingle(D), and those of forms of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -12,11 +12,11 @@ use dvp_fix::codec::Message;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::cases::{Addresses, Case, Poisoned, Template, Then, aftermaths, interleaved, suffixes};
+use super::cases::{self, Addresses, Case, Field, Poisoned, Template, Then};
 use super::ground::{FreshWallet, Ground};
-use super::texts::{LINES, longest};
 use super::{Accepted, Poisoning, Sent, Surface};
-use crate::crash::rest::{text, unix_secs};
+use crate::crash::process::text;
+use crate::crash::rest::unix_secs;
 use crate::dice::Dice;
 use crate::hostile::fix_peers::carry_on;
 use crate::hostile::peer::Peer;
@@ -29,9 +29,6 @@ const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 24);
 const HEARTBEAT: Duration = Duration::from_secs(20);
 /// What an order with a permit pays, in the token's units.
 const TOKENS: u64 = 10_000_000;
-
-const CL_ORD_ID: u32 = 11;
-const NO_FIELD: u32 = 0;
 
 /// Symbol(55), OrderQty(38), Price(44).
 const fn terms(template: Template) -> [&'static str; 3] {
@@ -49,37 +46,8 @@ const fn terms(template: Template) -> [&'static str; 3] {
     }
 }
 
-/// By the tag of the field.
-type FixCase = Case<u32>;
-
-/// Fields with a line of text, and the length of the longest.
-const TEXTS: [(Template, u32, usize); 19] = {
-    use Template::{CoinToFiat, FiatToFiat, FiatToToken, TokenToFiat};
-    [
-        (FiatToFiat, 1, 128),
-        (FiatToFiat, 55, 128),
-        (FiatToFiat, 58, 1024),
-        (FiatToFiat, 117, 128),
-        (FiatToFiat, 20_010, 1024),
-        (FiatToFiat, 20_011, 128),
-        (FiatToFiat, 20_012, 1024),
-        (FiatToFiat, 20_014, 1024),
-        (FiatToFiat, 20_015, 1024),
-        (FiatToFiat, 20_016, 1024),
-        (FiatToFiat, 20_017, 1024),
-        (FiatToFiat, 20_018, 1024),
-        (FiatToFiat, 20_019, 1024),
-        (FiatToFiat, 20_020, 128),
-        (FiatToFiat, 20_021, 128),
-        (TokenToFiat, 20_003, 1024),
-        (TokenToFiat, 20_010, 1024),
-        (FiatToToken, 20_020, 128),
-        (CoinToFiat, 20_021, 128),
-    ]
-};
-
 /// Quantities, prices and whole numbers.
-const NUMBERS: [(Template, u32, &[&str]); 9] = {
+const NUMBERS: [(Template, u32, &[&str]); 7] = {
     use Template::{CoinToFiat, FiatToCoin, FiatToFiat, TokenRange, TokenToFiat, TokenToToken};
     const QUANTITIES: &[&str] = &[
         "0.01",
@@ -99,62 +67,26 @@ const NUMBERS: [(Template, u32, &[&str]); 9] = {
         (CoinToFiat, 38, QUANTITIES),
         (FiatToFiat, 44, PRICES),
         (TokenRange, 20_030, PRICES),
-        (TokenToFiat, 20_001, &["1", "18446744073709551615", "340282366920938463463374607431768211455"]),
-        (TokenToFiat, 20_004, &["1", "9999999", "340282366920938463463374607431768211455"]),
     ]
 };
 
-const CHOICES: [(Template, u32, &[&str]); 5] = [
+const CHOICES: [(Template, u32, &[&str]); 3] = [
     (Template::FiatToFiat, 54, &["1"]),
     (Template::FiatToFiat, 59, &["3", "4"]),
     (Template::TokenToFiat, 59, &["3", "4"]),
-    (Template::FiatToFiat, 20_013, &["sepa", "ach", "swift"]),
-    (Template::FiatToFiat, 20_012, &["ZZ", "KP", "aq"]),
 ];
 
-const EXPIRES_MILLIS: [i64; 7] = [1, 40, 300, 1_000, 5_000, 86_400_000, 31_622_400_000];
-
-/// All cases, in an order that the seed gives: one of each field before the second of any.
-pub(super) fn all(addresses: &Addresses, has_bank: bool, dice: &mut Dice) -> Vec<FixCase> {
-    use Template::{CoinToFiat, FiatToCoin, FiatToFiat, FiatToToken, TokenRange, TokenToFiat, TokenToToken};
-    let is = |text: &str| Poisoned::Is(json!(text));
-    let mut cases = Vec::new();
-    cases.extend(LINES.map(|line| Case::of(FiatToFiat, CL_ORD_ID, Poisoned::Unique(line.to_owned()))));
-    for (template, tag, length) in TEXTS {
-        cases.extend(LINES.map(|line| Case::of(template, tag, is(line))));
-        cases.extend(longest(length).map(|line| Case::of(template, tag, is(&line))));
-    }
+/// The cases of FIX.
+pub(super) fn all(addresses: &Addresses, has_bank: bool, dice: &mut Dice) -> Vec<Case> {
+    let mut own = Vec::new();
     for (template, tag, values) in NUMBERS.into_iter().chain(CHOICES) {
-        cases.extend(values.iter().map(|value| Case::of(template, tag, is(value))));
+        own.extend(values.iter().map(|value| Case::is(template, Field::fix(tag), value)));
     }
-    for template in [FiatToFiat, TokenToFiat, TokenRange, FiatToToken, CoinToFiat] {
-        let last = if template == CoinToFiat { 5 } else { EXPIRES_MILLIS.len() };
-        let at = |millis| Case::of(template, 126, Poisoned::MillisFromNow(millis));
-        cases.extend(EXPIRES_MILLIS.into_iter().take(last).map(at));
-    }
-    for seconds in [0, 1, 2, 5, 31_622_400] {
-        cases.push(Case::of(TokenToFiat, 20_002, Poisoned::SecondsFromNow(seconds)));
-        cases.push(Case::of(TokenToToken, 20_002, Poisoned::SecondsFromNow(seconds)));
-    }
-    for template in [FiatToFiat, TokenToFiat, TokenRange] {
-        for suffix in suffixes(has_bank) {
-            cases.push(Case::of(template, 20_011, is(&format!("00012345{suffix}"))));
-        }
-    }
-    for address in addresses.recipients.iter().chain(&addresses.payees) {
-        for template in [FiatToToken, FiatToCoin, TokenToToken] {
-            cases.push(Case::of(template, 20_020, is(address)));
-        }
-        for template in [CoinToFiat, TokenToFiat] {
-            cases.push(Case::of(template, 20_021, is(address)));
-        }
-    }
-    cases.extend(aftermaths(&[FiatToFiat, TokenToFiat, TokenRange, TokenToToken, CoinToFiat], NO_FIELD));
-    interleaved(cases, |case| case.at, dice)
+    cases::all(addresses, has_bank, own, |at| at.tag != 0, dice)
 }
 
 /// Sends the cases on one session, each when it is due.
-pub(super) async fn run(plan: Poisoning, cases: Vec<FixCase>) -> anyhow::Result<Sent> {
+pub(super) async fn run(plan: Poisoning, cases: Vec<Case>) -> anyhow::Result<Sent> {
     let wallets = cases.iter().filter(|case| case.template.has_permit()).count();
     let Poisoning { peer, ground, count, .. } = plan;
     let wallets = ground.wallets(&format!("poisoned FIX {}", peer.seed), wallets).await?;
@@ -181,7 +113,7 @@ pub(super) async fn run(plan: Poisoning, cases: Vec<FixCase>) -> anyhow::Result<
 /// An order without its first answer.
 struct Waiting {
     seq: u64,
-    case: FixCase,
+    case: Case,
     since: Instant,
     wallet: Option<FreshWallet>,
 }
@@ -201,7 +133,7 @@ struct Client {
 
 impl Client {
     /// Until the last case is answered, or the connection ends.
-    async fn work(&mut self, line: &mut Line, cases: &mut VecDeque<FixCase>) -> anyhow::Result<()> {
+    async fn work(&mut self, line: &mut Line, cases: &mut VecDeque<Case>) -> anyhow::Result<()> {
         let mut at = Instant::now();
         let mut beat = tokio::time::interval(HEARTBEAT);
         loop {
@@ -236,10 +168,10 @@ impl Client {
         }
     }
 
-    async fn place(&mut self, line: &mut Line, case: FixCase) -> anyhow::Result<()> {
+    async fn place(&mut self, line: &mut Line, case: Case) -> anyhow::Result<()> {
         let wallet = if case.template.has_permit() { self.wallets.next() } else { None };
         let id = match &case.value {
-            Poisoned::Unique(text) if case.at == CL_ORD_ID => format!("P{}{text}", self.sent.count),
+            Poisoned::Unique(text) => format!("P{}{text}", self.sent.count),
             _ => format!("P-{}-{}", self.peer.seed, self.sent.count),
         };
         let body = self.order(&case, &id, wallet.as_ref())?;
@@ -297,7 +229,7 @@ impl Client {
     }
 
     /// A refusal has a text or names a tag.
-    fn check_refusal(&self, case: &FixCase, message: &Message) {
+    fn check_refusal(&self, case: &Case, message: &Message) {
         let is_named = [58, 371].iter().any(|tag| message.text(*tag).is_some_and(|said| !said.is_empty()));
         let promise = "a refusal of a poisoned order names a field or a reason (FIX)";
         self.peer.promises.check(is_named, promise, || format!("{}: {}", case.describe(), readable(message)));
@@ -315,7 +247,7 @@ impl Client {
         });
     }
 
-    fn order(&self, case: &FixCase, id: &str, wallet: Option<&FreshWallet>) -> anyhow::Result<Fields> {
+    fn order(&self, case: &Case, id: &str, wallet: Option<&FreshWallet>) -> anyhow::Result<Fields> {
         let [symbol, quantity, price] = terms(case.template);
         let mut body = fields(&[(11, id), (21, "1"), (38, quantity), (40, "2"), (44, price), (54, "2")]);
         // It ends soon, unless that is what is poisoned.
@@ -330,11 +262,11 @@ impl Client {
         if case.template == Template::CoinToFiat {
             body.extend(fields(&[(20_021, &self.receiver)]));
         }
-        if case.template == Template::TokenRange {
+        if matches!(case.template, Template::TokenRange | Template::FiatRange) {
             body.extend(fields(&[(20_030, "1")]));
         }
         let value = match &case.value {
-            Poisoned::Is(text) => text.as_str().unwrap_or_default().to_owned(),
+            Poisoned::Is(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
             Poisoned::MillisFromNow(millis) => after(Duration::from_millis(u64::try_from(*millis)?))?,
             Poisoned::SecondsFromNow(seconds) => unix_secs()?.saturating_add_signed(*seconds).to_string(),
             Poisoned::Unique(_) => id.to_owned(),
@@ -342,24 +274,22 @@ impl Client {
         if let Some(fresh) = wallet {
             body.extend(permit(case, &value, fresh)?);
         }
-        if case.at == NO_FIELD {
-            return Ok(body);
-        }
-        if case.at == 59 {
+        let at = case.at.tag;
+        if at == 59 {
             body.retain(|(tag, _)| *tag != 126);
         }
-        match body.iter_mut().find(|(tag, _)| *tag == case.at) {
+        match body.iter_mut().find(|(tag, _)| *tag == at) {
             Some((_, there)) => *there = value.into_bytes(),
-            None => body.push((case.at, value.into_bytes())),
+            None => body.push((at, value.into_bytes())),
         }
         Ok(body)
     }
 }
 
 /// A permit's fields: what is poisoned of it is signed.
-fn permit(case: &FixCase, value: &str, fresh: &FreshWallet) -> anyhow::Result<Fields> {
+fn permit(case: &Case, value: &str, fresh: &FreshWallet) -> anyhow::Result<Fields> {
     let mut unsigned = fresh.wallet.unsigned(0, TOKENS)?;
-    match case.at {
+    match case.at.tag {
         38 => {
             let amount = dvp_domain::money::Minor::parse_decimal(value, 6).ok();
             unsigned["amountMinor"] = json!(amount.map_or_else(|| TOKENS.to_string(), |one| one.to_string()));
@@ -399,7 +329,7 @@ mod tests {
     fn every_field_of_an_order_has_poisoned_values() {
         let addresses = Addresses { recipients: vec!["0x00".to_owned()], payees: vec!["0x01".to_owned()] };
         let cases = all(&addresses, false, &mut Dice::new(1));
-        let poisoned: BTreeSet<u32> = cases.iter().map(|case| case.at).collect();
+        let poisoned: BTreeSet<u32> = cases.iter().map(|case| case.at.tag).collect();
         let own: BTreeSet<u32> = dvp_fix_gateway::dictionaries::OWN_FIELDS
             .iter()
             .filter(|field| field.message == "D")

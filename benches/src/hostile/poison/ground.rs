@@ -8,7 +8,8 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 
 use super::cases::Then;
-use crate::crash::rest::{Wallet, text};
+use crate::crash::process::text;
+use crate::crash::rest::Wallet;
 use crate::settle::chain::{ALLOWANCES, BALANCES, Rpc, slot, stored};
 
 /// Where the permit contract keeps its nonces: two words of EIP-712 come first.

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::cases::{Case, Pointers, Poisoned, Template, Then};
+use super::cases::{Case, Poisoned, Template, Then};
 use super::ground::FreshWallet;
 use super::{Accepted, Poisoning, Sent, Surface};
-use crate::crash::rest::{deliver_token, fiat_order, pay_with_token, text, unix_secs};
+use crate::crash::process::text;
+use crate::crash::rest::{deliver_token, fiat_order, pay_with_token, unix_secs};
 use crate::hostile::peer::Peer;
 use crate::hostile::promises::Promises;
 use crate::wire::visible;
@@ -26,10 +27,10 @@ const COINS: &str = "1000000000000000";
 const LASTS_SECS: u64 = 20;
 
 /// A case, and the fresh wallet that signs its order.
-type Job = (Case<Pointers>, Option<FreshWallet>);
+type Job = (Case, Option<FreshWallet>);
 
 /// Sends the cases one after the other, each when it is due.
-pub(super) async fn run(plan: Poisoning, cases: Vec<Case<Pointers>>) -> anyhow::Result<Sent> {
+pub(super) async fn run(plan: Poisoning, cases: Vec<Case>) -> anyhow::Result<Sent> {
     let wallets = cases.iter().filter(|case| case.template.has_permit()).count();
     let name = format!("poisoned {}", plan.peer.seed);
     let mut wallets = plan.ground.wallets(&name, wallets).await?.into_iter();
@@ -90,7 +91,7 @@ async fn one(
 }
 
 /// A refusal is no error of the service, and says which field or reason it is about.
-fn check_refusal(promises: &Promises, case: &Case<Pointers>, status: u16, answer: &Value, bytes: &[u8]) {
+fn check_refusal(promises: &Promises, case: &Case, status: u16, answer: &Value, bytes: &[u8]) {
     if promises.is_excused(status) {
         return;
     }
@@ -115,7 +116,7 @@ fn check_refusal(promises: &Promises, case: &Case<Pointers>, status: u16, answer
 async fn then(
     plan: &Poisoning,
     client: &reqwest::Client,
-    case: &Case<Pointers>,
+    case: &Case,
     wallet: Option<&FreshWallet>,
     intent_id: &str,
 ) -> anyhow::Result<()> {
@@ -138,20 +139,20 @@ async fn then(
 }
 
 /// The case's order, as it is sent now.
-fn order(ready: &Value, case: &Case<Pointers>, wallet: Option<&FreshWallet>) -> anyhow::Result<Value> {
+fn order(ready: &Value, case: &Case, wallet: Option<&FreshWallet>) -> anyhow::Result<Value> {
     let value = resolved(&case.value)?;
     let mut order = template(ready, case.template, wallet)?;
     let is_marker = case.then != Then::Nothing && matches!(case.value, Poisoned::Unique(_));
     if is_marker {
         return Ok(order);
     }
-    for field in case.at {
+    for field in case.at.pointers {
         set(&mut order, field, value.clone())?;
     }
     let Some(fresh) = wallet else { return Ok(order) };
     // What the permit says is signed as far as it can be.
     let signature = order["permit"]["signature"].clone();
-    let is_its_own = case.at.contains(&"/permit/signature");
+    let is_its_own = case.at.pointers.contains(&"/permit/signature");
     if let Ok(permit) = serde_json::from_value::<Permit>(order["permit"].clone())
         && let Ok(signed) = fresh.wallet.signed(permit)
         && !is_its_own

@@ -10,8 +10,7 @@ use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
 use super::{Accepted, Surface};
-use crate::crash::process::Process;
-use crate::crash::rest::text;
+use crate::crash::process::{Process, text};
 use crate::hostile::loops::Samples;
 use crate::hostile::promises::Promises;
 use crate::hostile::target::Target;

@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::{PATIENCE, TOKEN_PAUSE, Terms};
 use crate::crash::fix::{ENDED, SessionTranscript, content};
-use crate::crash::rest::{Wallet, text};
+use crate::crash::process::text;
+use crate::crash::rest::Wallet;
 use crate::hostile::latency::{Action, Due};
 use crate::wire::{Fields, Line, Login, fields, readable, utc};
 

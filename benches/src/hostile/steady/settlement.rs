@@ -8,7 +8,8 @@ use tokio::task::JoinSet;
 
 use super::rest::{Order, submit, wait_for_end};
 use super::{PATIENCE, Terms};
-use crate::crash::rest::{Placed, Wallet, deliver_token, fiat_order, pay_with_token, text, unix_secs};
+use crate::crash::process::text;
+use crate::crash::rest::{Placed, Wallet, deliver_token, fiat_order, pay_with_token, unix_secs};
 use crate::hostile::latency::Action;
 use crate::hostile::poison::ground::{FreshWallet, Ground};
 

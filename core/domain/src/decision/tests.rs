@@ -417,15 +417,6 @@ fn a_recipient_that_is_the_user_makes_no_remittance() {
 }
 
 #[test]
-fn more_than_the_provider_holds_is_no_liquidity() {
-    assert_eq!(
-        decided(&request(), 9_984, &QuoteLookup::NotRequested),
-        Decision::Rejected(Reason::NoLiquidity)
-    );
-    assert!(matches!(decided(&request(), 9_985, &QuoteLookup::NotRequested), Decision::Accepted(_)));
-}
-
-#[test]
 fn an_exact_output_computes_an_input_that_the_permit_covers() {
     let mut request = request();
     request.bounds = exact_output(9_935, 200_000_000);

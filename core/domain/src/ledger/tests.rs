@@ -6,12 +6,10 @@ use super::*;
 use crate::event::EventType;
 use crate::plan::{OrderKind, Slice};
 use crate::settlement::{
-    Effect, Finality, Happened, LegDone, Position, RailAnswer, Remedy, State, Step, accept, accept_and_begin,
-    tests as settlement_tests, tests::terms_of,
+    Effect, Position, Remedy, State, Step, accept, accept_and_begin, tests as settlement_tests,
+    tests::terms_of,
 };
-use crate::time::Timestamp;
 
-const AT: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const E18: i128 = 1_000_000_000_000_000_000;
 
 /// Balances by account and asset, in 10^-18 minor units.
@@ -103,52 +101,6 @@ pub(crate) fn opening(terms: &Terms) -> Books {
     books
 }
 
-fn happened(choice: u8) -> Happened {
-    let done = RailAnswer::Done(LegDone { provider_reference: "r".into(), occurred_at: AT });
-    let fails = RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
-    let waits = RailAnswer::InProgress { provider_reference: "r".into() };
-    let at = AT;
-    match choice % 29 {
-        0 => Happened::CancelRequested,
-        1 => Happened::DeadlinePassed { at: AT },
-        2 => Happened::LockFailed { code: "c".into(), message: "m".into(), at: AT },
-        3 => Happened::Offramp { answer: fails, at: AT },
-        4 => Happened::Payout { answer: fails, at: AT },
-        5 => Happened::Refunded { tx_hash: "0x".into(), at },
-        6 => Happened::Offramp { answer: waits, at: AT },
-        7 | 20 => Happened::Filled { at },
-        8 => {
-            Happened::Anchored(Finality { tx_hash: "0x".into(), contract_address: "0x".into(), chain_id: 1 })
-        }
-        9 | 10 => Happened::LockDue,
-        11 => Happened::Locked { lock: settlement_tests::lock(), at },
-        12 | 13 => Happened::Offramp { answer: done, at: AT },
-        14 => Happened::Payout { answer: done, at: AT },
-        16 => Happened::LockLost { at },
-        17 => Happened::FillFailed { code: "c".into(), message: "m".into(), at },
-        18 => Happened::TimelockNear,
-        19 => {
-            Happened::DebtReturned { done: LegDone { provider_reference: "r".into(), occurred_at: at }, at }
-        }
-        21..=23 => {
-            let done = LegDone { provider_reference: "r".into(), occurred_at: at };
-            match choice % 29 {
-                21 => {
-                    let came = (choice > 100).then_some(Minor::new(3));
-                    Happened::PaymentReturned { done, came, code: "c".into(), message: "m".into(), at }
-                }
-                22 if choice > 150 => Happened::ReversalResolved { remedy: Remedy::Stands, done },
-                22 => Happened::ReversalResolved { remedy: Remedy::PaidAgain, done },
-                _ => Happened::ReversalResolved { remedy: Remedy::GivenBack, done },
-            }
-        }
-        27 => Happened::ConversionGivenUp { code: "c".into(), message: "m".into(), at },
-        28 => Happened::ConversionClosed,
-        24 => Happened::FoundPaid { done: LegDone { provider_reference: "r".into(), occurred_at: at }, at },
-        _ => Happened::Settled { tx_hash: "0x".into(), at },
-    }
-}
-
 fn kinds() -> impl Strategy<Value = OrderKind> {
     prop_oneof![
         Just(OrderKind::TokenToFiat),
@@ -181,7 +133,7 @@ proptest! {
         let mut state = begun.next;
         for choice in history {
             let before = state.clone();
-            state = match state.step(&terms, happened(choice)) {
+            state = match state.step(&terms, settlement_tests::any_event(choice)) {
                 Ok(step) => {
                     books.carry_out(&step);
                     reported.extend(step.events.iter().map(|event| event.kind));
@@ -211,16 +163,18 @@ fn a_payment_made_by_the_house_that_comes_back_is_not_owed_to_the_user() {
     books.carry_out(&accepted);
     let mut state = accepted.next;
     // Filled, refunded by the escrow, and paid all the same.
-    let history = [9, 11, 12, 7, 5, 14, 21].map(happened);
-    for one in history {
+    let history = ["lock_due", "locked", "offramp done", "filled", "refunded", "payout done"];
+    let returned = settlement_tests::returned(None);
+    for one in history.map(settlement_tests::event).into_iter().chain([returned]) {
         let step = state.clone().step(&terms, one).unwrap_or_else(|error| panic!("{error:?}"));
         books.carry_out(&step);
         state = step.next;
     }
     assert!(state.was_paid_by_house() && state.name() == "reversed", "{state:?}");
     check_ended(&terms, &state, &books);
-    assert!(state.clone().step(&terms, happened(22)).is_err(), "the user has the input");
-    let step = state.step(&terms, happened(23)).unwrap();
+    let again = state.clone().step(&terms, settlement_tests::event("paid again"));
+    assert!(again.is_err(), "the user has the input");
+    let step = state.step(&terms, settlement_tests::event("given back")).unwrap();
     books.carry_out(&step);
     check_ended(&terms, &step.next, &books);
     let borne: u128 = (terms.plan.priced.fees.iter())

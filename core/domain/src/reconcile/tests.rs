@@ -335,21 +335,10 @@ fn an_unused_conversion_is_a_break_until_its_position_is_closed() {
 fn a_payment_at_a_bank_is_stuck_after_the_banks_time() {
     let since = NOW.millis();
     let with_bank = |days: i64, since: Option<i64>| {
-        let terms = terms_of(OrderKind::FiatToFiat);
-        let booked = Booked {
-            terms,
-            state: State::Paying { lock: None, offramp: None, leg: Default::default() },
-            is_locked_elsewhere: false,
-            changed_at: NOW,
-            receipt: None,
-            failed_command: None,
-            differing_fact: None,
-            bank: None,
-            with_bank_since: since.map(Timestamp::from_millis),
-            recall: None,
-        };
-        let kept = StoredEvents::default();
-        let subject = Subject { entity: "0xe".into(), booked: Some(booked), kept, contracts: None };
+        let paying = State::Paying { lock: None, offramp: None, leg: Default::default() };
+        let mut subject = subject(paying, &[]);
+        booked(&mut subject).terms = terms_of(OrderKind::FiatToFiat);
+        booked(&mut subject).with_bank_since = since.map(Timestamp::from_millis);
         let moment = Moment { now: NOW.plus_millis(days * 86_400_000), ..MOMENT };
         judge(&subject, &moment).iter().map(|found| found.kind).collect::<Vec<_>>()
     };

@@ -18,7 +18,7 @@
 //!
 //! Kept by `core/domain/src/settlement/model.rs::every_interleaving_ends_once_pays_one_side_and_balances_the_books`,
 //! `core/tests/it/settling.rs::an_interrupted_call_is_queried_before_it_is_repeated` and
-//! `core/tests/it/guard.rs::a_conversion_without_time_to_pay_and_release_does_not_begin`.
+//! `core/tests/it/days.rs::a_conversion_is_retried_for_days_and_its_lock_returned_in_time`.
 
 use super::{DeskOutcome, Happened, Lock, RailAnswer, State, Withheld};
 use crate::canonical::sha256;

@@ -78,46 +78,37 @@ impl Conversion {
     }
 }
 
+/// The conversion in a state, borrowed as the state is.
+macro_rules! conversion_of {
+    ($state:expr, $borrow:ident) => {
+        match $state {
+            Self::Committing { offramp, .. } => Some(offramp),
+            Self::Paying { offramp, .. }
+            | Self::Owing { offramp, .. }
+            | Self::Releasing { offramp, .. }
+            | Self::Completed { offramp, .. }
+            | Self::PayoutFailed { offramp, .. } => offramp.$borrow(),
+            Self::ConversionFailed { desk: DeskOutcome::Executed(offramp), .. } => Some(offramp),
+            Self::Resting
+            | Self::Accepted
+            | Self::Locking
+            | Self::Converting { .. }
+            | Self::ConversionFailed { .. }
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. } => None,
+        }
+    };
+}
+
 impl State {
     /// The conversion, once it is known to be executed.
     pub const fn conversion(&self) -> Option<&Conversion> {
-        match self {
-            Self::Committing { offramp, .. } => Some(offramp),
-            Self::Paying { offramp, .. }
-            | Self::Owing { offramp, .. }
-            | Self::Releasing { offramp, .. }
-            | Self::Completed { offramp, .. }
-            | Self::PayoutFailed { offramp, .. } => offramp.as_ref(),
-            Self::ConversionFailed { desk: DeskOutcome::Executed(offramp), .. } => Some(offramp),
-            Self::Resting
-            | Self::Accepted
-            | Self::Locking
-            | Self::Converting { .. }
-            | Self::ConversionFailed { .. }
-            | Self::Cancelled
-            | Self::Expired
-            | Self::Failed { .. } => None,
-        }
+        conversion_of!(self, as_ref)
     }
 
     const fn conversion_mut(&mut self) -> Option<&mut Conversion> {
-        match self {
-            Self::Committing { offramp, .. } => Some(offramp),
-            Self::Paying { offramp, .. }
-            | Self::Owing { offramp, .. }
-            | Self::Releasing { offramp, .. }
-            | Self::Completed { offramp, .. }
-            | Self::PayoutFailed { offramp, .. } => offramp.as_mut(),
-            Self::ConversionFailed { desk: DeskOutcome::Executed(offramp), .. } => Some(offramp),
-            Self::Resting
-            | Self::Accepted
-            | Self::Locking
-            | Self::Converting { .. }
-            | Self::ConversionFailed { .. }
-            | Self::Cancelled
-            | Self::Expired
-            | Self::Failed { .. } => None,
-        }
+        conversion_of!(self, as_mut)
     }
 
     /// Whether the order has ended without its conversion.

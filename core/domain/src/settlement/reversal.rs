@@ -25,20 +25,19 @@ pub(super) fn step(terms: &Terms, state: State, happened: Happened) -> Option<St
         reversal: Some(Box::new(reversal)),
     };
     match (happened, reversal) {
-        (Happened::PaymentReturned { done, came, code, message, at }, None) if !terms.pays_on_chain() => {
+        // Again after the bank had taken the first return back: that it came back was reported.
+        (Happened::PaymentReturned { done, came, code, message, at }, before)
+            if !terms.pays_on_chain() && before.as_ref().is_none_or(|before| before.stands()) =>
+        {
             let failure = Failure { stage: Stage::Payout, code, message, retryable: false };
             // What is more than was paid is not the payment's return.
             let came = came.filter(|came| *came < terms.plan.priced.output);
             let next = with(Reversal { returned: done, came, failure, resolved: None });
-            let posted = Effect::Post(ledger::reversed(terms, came));
-            Some(Step::tell(next, EventType::PayoutReversed, at, vec![posted]))
-        }
-        // The bank took the return back, and has returned the payment again. That it came back was reported.
-        (Happened::PaymentReturned { done, came, code, message, .. }, Some(before)) if before.stands() => {
-            let failure = Failure { stage: Stage::Payout, code, message, retryable: false };
-            let came = came.filter(|came| *came < terms.plan.priced.output);
-            let next = with(Reversal { returned: done, came, failure, resolved: None });
-            Some(Step::quiet(next, vec![Effect::Post(ledger::reversed(terms, came))]))
+            let posted = vec![Effect::Post(ledger::reversed(terms, came))];
+            Some(match before {
+                None => Step::tell(next, EventType::PayoutReversed, at, posted),
+                Some(_) => Step::quiet(next, posted),
+            })
         }
         (Happened::ReversalResolved { remedy, done }, Some(open)) if open.resolved.is_none() => {
             let posting = match remedy {

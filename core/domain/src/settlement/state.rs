@@ -114,6 +114,28 @@ pub enum Remedy {
     Stands,
 }
 
+/// The lock in a state, borrowed as the state is.
+macro_rules! lock_of {
+    ($state:expr, $borrow:ident) => {
+        match $state {
+            Self::Committing { lock, .. } | Self::Owing { lock, .. } | Self::Releasing { lock, .. } => {
+                Some(lock)
+            }
+            Self::Converting { lock, .. }
+            | Self::Paying { lock, .. }
+            | Self::Completed { lock, .. }
+            | Self::ConversionFailed { lock, .. }
+            | Self::PayoutFailed { lock, .. } => lock.$borrow(),
+            Self::Resting
+            | Self::Accepted
+            | Self::Locking
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. } => None,
+        }
+    };
+}
+
 impl State {
     /// The names of the states in which a settlement has not ended, in their order.
     pub const OPEN_STAGES: [&'static str; 8] =
@@ -252,41 +274,11 @@ impl State {
 
     /// The lock, once it exists.
     pub const fn lock(&self) -> Option<&Lock> {
-        match self {
-            Self::Committing { lock, .. } | Self::Owing { lock, .. } | Self::Releasing { lock, .. } => {
-                Some(lock)
-            }
-            Self::Converting { lock, .. }
-            | Self::Paying { lock, .. }
-            | Self::Completed { lock, .. }
-            | Self::ConversionFailed { lock, .. }
-            | Self::PayoutFailed { lock, .. } => lock.as_ref(),
-            Self::Resting
-            | Self::Accepted
-            | Self::Locking
-            | Self::Cancelled
-            | Self::Expired
-            | Self::Failed { .. } => None,
-        }
+        lock_of!(self, as_ref)
     }
 
     pub(super) const fn lock_mut(&mut self) -> Option<&mut Lock> {
-        match self {
-            Self::Committing { lock, .. } | Self::Owing { lock, .. } | Self::Releasing { lock, .. } => {
-                Some(lock)
-            }
-            Self::Converting { lock, .. }
-            | Self::Paying { lock, .. }
-            | Self::Completed { lock, .. }
-            | Self::ConversionFailed { lock, .. }
-            | Self::PayoutFailed { lock, .. } => lock.as_mut(),
-            Self::Resting
-            | Self::Accepted
-            | Self::Locking
-            | Self::Cancelled
-            | Self::Expired
-            | Self::Failed { .. } => None,
-        }
+        lock_of!(self, as_mut)
     }
 
     pub fn failure(&self) -> Option<&Failure> {

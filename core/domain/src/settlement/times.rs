@@ -3,54 +3,49 @@
 //! Sources are less precise than the service: banks book by date, blocks have whole seconds, and the clocks of other
 //! machines differ. A time before the last event's becomes that event's; a time in the future becomes now.
 
-use super::{Happened, LegDone, RailAnswer, Step};
+use super::{Happened, RailAnswer, Step};
 use crate::time::Timestamp;
 
 impl Happened {
     /// Limits its times to between `last`, the last event's, and `now`. State, events and receipt all follow from it
     /// and so have the same times.
     #[must_use]
-    pub fn between(self, last: Timestamp, now: Timestamp) -> Self {
-        let clamp = |at: Timestamp| at.min(now).max(last);
-        let done = |done: LegDone| LegDone { occurred_at: clamp(done.occurred_at), ..done };
-        let answer = |answer| match answer {
-            RailAnswer::Done(leg) => RailAnswer::Done(done(leg)),
-            other @ (RailAnswer::InProgress { .. } | RailAnswer::Failed { .. }) => other,
-        };
-        match self {
-            Self::DeadlinePassed { at } => Self::DeadlinePassed { at: clamp(at) },
-            Self::Locked { lock, at } => Self::Locked { lock, at: clamp(at) },
-            Self::LockFailed { code, message, at } => Self::LockFailed { code, message, at: clamp(at) },
-            Self::Refused { code, message, at } => Self::Refused { code, message, at: clamp(at) },
-            Self::LockLost { at } => Self::LockLost { at: clamp(at) },
-            Self::Offramp { answer: reported, at } => {
-                Self::Offramp { answer: answer(reported), at: clamp(at) }
+    pub fn between(mut self, last: Timestamp, now: Timestamp) -> Self {
+        let clamp = |at: &mut Timestamp| *at = (*at).min(now).max(last);
+        match &mut self {
+            Self::DeadlinePassed { at }
+            | Self::Locked { at, .. }
+            | Self::LockFailed { at, .. }
+            | Self::Refused { at, .. }
+            | Self::LockLost { at }
+            | Self::ConversionGivenUp { at, .. }
+            | Self::Filled { at }
+            | Self::FillFailed { at, .. }
+            | Self::Withheld { at, .. }
+            | Self::Settled { at, .. }
+            | Self::Refunded { at, .. } => clamp(at),
+            Self::Offramp { answer, at } | Self::Payout { answer, at } => {
+                clamp(at);
+                if let RailAnswer::Done(done) = answer {
+                    clamp(&mut done.occurred_at);
+                }
             }
-            Self::ConversionGivenUp { code, message, at } => {
-                Self::ConversionGivenUp { code, message, at: clamp(at) }
+            Self::FoundPaid { done, at }
+            | Self::DebtReturned { done, at }
+            | Self::PaymentReturned { done, at, .. } => {
+                clamp(at);
+                clamp(&mut done.occurred_at);
             }
-            Self::Filled { at } => Self::Filled { at: clamp(at) },
-            Self::FillFailed { code, message, at } => Self::FillFailed { code, message, at: clamp(at) },
-            Self::Payout { answer: reported, at } => Self::Payout { answer: answer(reported), at: clamp(at) },
-            Self::FoundPaid { done: leg, at } => Self::FoundPaid { done: done(leg), at: clamp(at) },
-            Self::Withheld { why, at } => Self::Withheld { why, at: clamp(at) },
-            Self::Settled { tx_hash, at } => Self::Settled { tx_hash, at: clamp(at) },
-            Self::Refunded { tx_hash, at } => Self::Refunded { tx_hash, at: clamp(at) },
-            Self::DebtReturned { done: leg, at } => Self::DebtReturned { done: done(leg), at: clamp(at) },
-            Self::PaymentReturned { done: leg, came, code, message, at } => {
-                Self::PaymentReturned { done: done(leg), came, code, message, at: clamp(at) }
-            }
-            Self::ReversalResolved { remedy, done: leg } => {
-                Self::ReversalResolved { remedy, done: done(leg) }
-            }
-            other @ (Self::Matched
+            Self::ReversalResolved { done, .. } => clamp(&mut done.occurred_at),
+            Self::Matched
             | Self::LockDue
             | Self::CancelRequested
             | Self::FillLost
             | Self::TimelockNear
             | Self::ConversionClosed
-            | Self::Anchored(_)) => other,
+            | Self::Anchored(_) => {}
         }
+        self
     }
 }
 
@@ -68,27 +63,13 @@ impl Step {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{KINDS, everything, lock, terms_of};
+    use super::super::tests::{KINDS, everything, straight, terms_of};
     use super::super::{Effect, State, accept};
     use super::*;
     use crate::terms::Terms;
 
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
     const DAY: i64 = 86_400_000;
-
-    /// The events of an order up to its end. Its state refuses those that do not apply to its kind.
-    fn straight() -> Vec<Happened> {
-        let done = || RailAnswer::Done(LegDone { provider_reference: "r".into(), occurred_at: NOW });
-        let tx_hash = String::from("0x");
-        vec![
-            Happened::LockDue,
-            Happened::Locked { lock: lock(), at: NOW },
-            Happened::Offramp { answer: done(), at: NOW },
-            Happened::Filled { at: NOW },
-            Happened::Payout { answer: done(), at: NOW },
-            Happened::Settled { tx_hash, at: NOW },
-        ]
-    }
 
     /// The same with its times far off.
     fn claimed(happened: Happened, days: i64) -> Happened {

@@ -18,8 +18,6 @@ pub(super) enum Manner {
     Silent,
     /// In progress until this time, then booked.
     BooksAt(DateTime<Utc>),
-    /// In progress until this time, then returned unpaid.
-    ReturnsAt(DateTime<Utc>),
     /// Unreachable before this time; from then on, orders are executed at once.
     DownUntil(DateTime<Utc>),
 }
@@ -61,11 +59,7 @@ impl Bank {
         let provider_reference = request.reference.clone();
         let done_at = match self.manners.get(request.account.as_str()) {
             Some(Manner::Silent) => return Err(RailError::Unconfirmed),
-            Some(Manner::ReturnsAt(at)) if now >= *at => {
-                let (code, message) = ("account_closed".to_owned(), "the account is closed".to_owned());
-                return Ok(RailAnswer::Failed { code, message, retryable: false });
-            }
-            Some(Manner::BooksAt(at) | Manner::ReturnsAt(at)) => *at,
+            Some(Manner::BooksAt(at)) => *at,
             Some(Manner::Books) => booked_at(ordered),
             Some(Manner::DownUntil(_)) | None => ordered,
         };

@@ -44,48 +44,6 @@ fn head(seq: u64) -> Head<'static> {
 const ORDER: &str = "8=FIX.4.4|35=D|34=2|49=ACME|52=20260101-00:00:00|56=DVP|11=a=b|58=x|";
 
 #[test]
-fn frames_do_not_depend_on_where_the_stream_is_cut() {
-    let stream =
-        [wire(ORDER), b"junk".to_vec(), wire("8=FIX.4.4|35=0|34=3|"), wire("8=FIX.4.4|9=5|35=0|34=4|")]
-            .concat();
-    let mut whole = Framer::new(4096);
-    whole.push(&stream);
-    let expected = frames(&mut whole);
-    assert_eq!(expected.len(), 3);
-    for cut in 0..stream.len() {
-        let mut framer = Framer::new(4096);
-        framer.push(&stream[..cut]);
-        let mut got = frames(&mut framer);
-        framer.push(&stream[cut..]);
-        got.extend(frames(&mut framer));
-        assert_eq!(got, expected, "cut at {cut}");
-    }
-    let mut framer = Framer::new(4096);
-    let mut got = Vec::new();
-    for byte in &stream {
-        framer.push(&[*byte]);
-        got.extend(frames(&mut framer));
-    }
-    assert_eq!(got, expected);
-}
-
-#[test]
-fn an_excessive_length_consumes_at_most_the_next_message() {
-    let long = wire(ORDER);
-    let declared = Message::parse(&long).unwrap().text(9).unwrap().parse::<usize>().unwrap() + 14;
-    let stream = [
-        wire(&format!("8=FIX.4.4|9={declared}|{}", &ORDER[10..])),
-        wire(ORDER),
-        wire("8=FIX.4.4|35=0|34=4|"),
-    ];
-    let mut framer = Framer::new(4096);
-    framer.push(&stream.concat());
-    let got = frames(&mut framer);
-    assert_eq!(got, [[stream[0].clone(), stream[1].clone()].concat(), stream[2].clone()]);
-    assert_eq!(Message::parse(&got[0]), Err(Garbled::BodyLength));
-}
-
-#[test]
 fn an_invalid_length_loses_one_message() {
     for length in ["x", "99999999999", "5000", "-1", ""] {
         let mut framer = Framer::new(512);
@@ -130,19 +88,6 @@ fn garbled_frames_are_distinguished_from_messages() {
     for (text, expected) in cases {
         assert_eq!(Message::parse(&wire(text)).map(|_| ()), expected, "{text}");
     }
-}
-
-#[test]
-fn a_data_field_may_hold_delimiters_and_a_trailer() {
-    let body = "35=A\x0134=1\x0195=12\x0196=a\x0110=123\x01b=c\x01";
-    let text = format!("8=FIX.4.4\x019={}\x01{body}", body.len());
-    let sum = text.bytes().fold(0_u8, u8::wrapping_add);
-    let stream = format!("{text}10={sum:03}\x01");
-    let mut framer = Framer::new(4096);
-    framer.push(stream.as_bytes());
-    let got = frames(&mut framer);
-    assert_eq!(got, [stream.as_bytes()]);
-    assert_eq!(Message::parse(&got[0]).unwrap().get(96), Some(&b"a\x0110=123\x01b=c"[..]));
 }
 
 #[test]

@@ -1,4 +1,6 @@
 //! Our side of a transcript: a driver in virtual time, with a store in memory and an echo.
+//!
+//! One that shows its tasks has no echo.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,6 +13,7 @@ use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, Framed, Framer, Message, MessageRef, MsgType},
     dictionary::Rules,
+    schedule::Epoch,
     session::{Now, Output, ResendSlice, Session, SessionConfig, Stored, Transmit, business_reject},
     tag,
 };
@@ -30,35 +33,73 @@ const ORDER: &str = "11=id|21=1|40=1|54=1|55=INTC|60=20270115-08:00:00";
 /// The standard header, which the echo does not send back.
 const STAMPED: [u32; 11] = [8, 9, 10, 34, 35, 43, 49, 52, 56, 122, 369];
 
+/// More outputs than any step has.
+const OUTPUTS_MAX: usize = 100_000;
+
+/// Both clocks, `elapsed` after the beginning.
+pub(crate) fn at(elapsed: Duration) -> Now {
+    let nanos = u64::try_from(elapsed.as_nanos()).unwrap();
+    Now { mono: *START + elapsed, utc: UtcNanos(EPOCH + nanos) }
+}
+
+/// The rules of engagement with the peer, strict ones of a version.
+pub(crate) fn config((begin_string, application): (&str, &str)) -> SessionConfig {
+    let rules = Rules::strict(begin_string, application).unwrap();
+    SessionConfig {
+        default_appl_ver_id: begin_string.starts_with("FIXT").then(|| "9".to_owned()),
+        ..SessionConfig::new(begin_string, "DVP", "ACME", rules)
+    }
+}
+
 pub(crate) struct Driver {
     config: SessionConfig,
+    numbers: (SeqNum, SeqNum),
+    epoch: Option<Epoch>,
     /// Made with the first connection.
     session: Option<Session>,
     framer: Framer,
     stored: BTreeMap<SeqNum, Stored>,
+    /// The numbers that stand for a message since the last reset.
+    sent: BTreeSet<SeqNum>,
     seen: BTreeSet<Vec<u8>>,
     elapsed: Duration,
     is_connected: bool,
+    is_authenticated: bool,
+    /// Has the peer seen nothing that is stored?
+    keeps: bool,
+    /// Does the store answer at the script's command?
+    is_slow: bool,
+    requested: Option<ResendSlice>,
+    /// Does it say its tasks instead of the bytes on the wire?
+    shows_tasks: bool,
     said: String,
 }
 
 impl Driver {
-    pub(crate) fn new((begin_string, application): (&str, &str)) -> Self {
-        let rules = Rules::strict(begin_string, application).unwrap();
-        let config = SessionConfig {
-            default_appl_ver_id: begin_string.starts_with("FIXT").then(|| "9".to_owned()),
-            ..SessionConfig::new(begin_string, "DVP", "ACME", rules)
-        };
+    pub(crate) fn new(version: (&str, &str)) -> Self {
         Self {
-            config,
+            config: config(version),
+            numbers: (SeqNum::FIRST, SeqNum::FIRST),
+            epoch: None,
             session: None,
             framer: Framer::new(4096),
             stored: BTreeMap::new(),
+            sent: BTreeSet::new(),
             seen: BTreeSet::new(),
             elapsed: Duration::ZERO,
             is_connected: false,
+            is_authenticated: true,
+            keeps: false,
+            is_slow: false,
+            requested: None,
+            shows_tasks: false,
             said: String::new(),
         }
+    }
+
+    /// A driver of FIX 4.4 that shows its tasks.
+    pub(crate) fn of_tasks() -> Self {
+        Self { shows_tasks: true, ..Self::new(("FIX.4.4", "FIX.4.4")) }
     }
 
     /// The messages sent since the last call.
@@ -66,9 +107,16 @@ impl Driver {
         std::mem::take(&mut self.said)
     }
 
+    pub(crate) const fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    pub(crate) fn next_in(&self) -> SeqNum {
+        self.session.as_ref().map_or(SeqNum::FIRST, Session::next_in)
+    }
+
     fn now(&self) -> Now {
-        let nanos = u64::try_from(self.elapsed.as_nanos()).unwrap();
-        Now { mono: *START + self.elapsed, utc: UtcNanos(EPOCH + nanos) }
+        at(self.elapsed)
     }
 
     fn session(&mut self) -> &mut Session {
@@ -79,12 +127,14 @@ impl Driver {
         let now = self.now();
         match step {
             Step::Comment => {}
+            Step::New => *self = Self::of_tasks(),
             Step::Set(option) => self.set(option),
             Step::Connect => {
-                let config = Arc::new(self.config.clone());
+                let (config, (next_in, next_out)) = (Arc::new(self.config.clone()), self.numbers);
+                let epoch = self.epoch;
                 self.framer = Framer::new(4096);
                 self.is_connected = true;
-                let new = || Session::new(config, now, SeqNum::FIRST, SeqNum::FIRST);
+                let new = || Session::new(config, now, next_in, next_out).in_epoch(epoch);
                 self.session.get_or_insert_with(new).connect(now);
             }
             Step::Cut => {
@@ -97,33 +147,66 @@ impl Driver {
                 self.take(&bytes, pieces);
             }
             Step::Wait(seconds) => self.wait(Duration::from_secs_f64(seconds)),
-            Step::Report => {
+            Step::Report(msg_type) => {
                 let body = Body::new().field(37, "1").field(11, "id");
-                if self.session().send(now, MsgType::EXECUTION_REPORT, body).is_err() {
-                    self.said.push_str("  not sent\n");
+                if let Err(error) = self.session().send(now, MsgType::new(msg_type).unwrap(), body) {
+                    self.say(&error.to_string());
                 }
                 self.drain(None);
             }
             Step::LogOut(text) => {
                 if self.session().log_out(now, text).is_err() {
-                    self.said.push_str("  not logged on\n");
+                    self.say("not logged on");
                 }
                 self.drain(None);
+            }
+            Step::Unauthenticated => self.is_authenticated = false,
+            Step::Keeps => self.keeps = true,
+            Step::Slow => self.is_slow = true,
+            Step::Stored => {
+                let slice = self.requested.take().unwrap();
+                self.answer(slice);
+                self.drain(None);
+            }
+            Step::IsOpen => {
+                let is_open = self.session().is_open();
+                self.say(if is_open { "open" } else { "closed" });
             }
         }
     }
 
+    fn say(&mut self, line: &str) {
+        writeln!(self.said, "  {line}").unwrap();
+    }
+
     fn set(&mut self, option: &str) {
-        match option {
-            "reset_on_logon" => self.config.reset_on_logon = true,
-            "369" => self.config.last_msg_seq_num_processed = true,
-            "1409" => self.config.session_status = true,
-            "789" => self.config.next_expected_msg_seq_num = true,
-            "chunk" => self.config.resend_request_chunk = Some(2),
-            "empty values" => self.config.rules.require_values = false,
-            "user-defined" => self.config.rules.check_user_defined = false,
-            "any order" => self.config.rules.check_order = false,
-            other => panic!("{other}"),
+        const ORDERS: [MsgType; 1] = [MsgType::NEW_ORDER_SINGLE];
+        let config = &mut self.config;
+        match option.split_once(' ').unwrap_or((option, "")) {
+            ("reset_on_logon", _) => config.reset_on_logon = true,
+            ("no_reset", _) => config.reset_allowed = false,
+            ("369", _) => config.last_msg_seq_num_processed = true,
+            ("1409", _) => config.session_status = true,
+            ("789", _) => config.next_expected_msg_seq_num = true,
+            ("chunk", _) => config.resend_request_chunk = Some(2),
+            ("empty", "values") => config.rules.require_values = false,
+            ("user-defined", _) => config.rules.check_user_defined = false,
+            ("any", "order") => config.rules.check_order = false,
+            ("no_resend_of_orders", _) => config.never_resent = &ORDERS,
+            ("queue_max", value) => config.queue_max = value.parse().unwrap(),
+            ("queue_bytes_max", value) => config.queue_bytes_max = value.parse().unwrap(),
+            ("held_max", value) => config.held_max = value.parse().unwrap(),
+            ("resend_slice", value) => config.resend_slice = value.parse().unwrap(),
+            ("same_request_window", value) => {
+                config.same_request_window = Duration::from_secs(value.parse().unwrap());
+            }
+            ("schedule", value) => config.schedule = value.parse().unwrap(),
+            ("epoch", value) => self.epoch = Some(Epoch(value.parse().unwrap())),
+            ("numbers", value) => {
+                let (next_in, next_out) = value.split_once(' ').unwrap();
+                self.numbers = (SeqNum(next_in.parse().unwrap()), SeqNum(next_out.parse().unwrap()));
+            }
+            other => panic!("{other:?}"),
         }
     }
 
@@ -149,7 +232,7 @@ impl Driver {
         }
     }
 
-    fn time(&self, offset: i64) -> String {
+    pub(crate) fn time(&self, offset: i64) -> String {
         let seconds = i64::try_from((EPOCH / 1_000_000_000) + self.elapsed.as_secs()).unwrap() + offset;
         let nanos = u64::try_from(seconds).unwrap() * 1_000_000_000;
         UtcNanos(nanos).to_millis_text()
@@ -202,38 +285,68 @@ impl Driver {
         let end = self.elapsed + time;
         while let Some(due) = self.session().poll_timeout().filter(|due| *due <= *START + end) {
             self.elapsed = self.elapsed.max(due - *START);
-            let now = self.now();
+            let (now, before) = (self.now(), self.said.len());
             self.session().handle_timeout(now);
             self.drain(None);
+            if self.shows_tasks && self.said.len() > before {
+                self.said.insert_str(before, &format!("  at {:.1}\n", self.elapsed.as_secs_f64()));
+            }
         }
         self.elapsed = end;
     }
 
     fn drain(&mut self, handed_in: Option<&Message>) {
+        let mut outputs = 0;
         while let Some(output) = self.session().poll_output() {
-            let now = self.now();
-            match output {
-                Output::Authenticate(_) => self.session().handle_authentication(now, true),
-                Output::Reset { .. } => self.stored.clear(),
-                Output::Epoch(_) | Output::LoggedOn => {}
-                Output::Persist { next_in, .. } => self.session().note_durable(next_in),
-                Output::Transmit(message) => self.transmit(message),
-                Output::Deliver { queued, .. } => {
-                    self.deliver(queued.as_deref().or(handed_in).unwrap().view());
+            outputs += 1;
+            assert!(outputs < OUTPUTS_MAX, "a step without an end");
+            if self.shows_tasks {
+                self.said.push_str(&task(&output, handed_in));
+            }
+            self.carry_out(output, handed_in);
+        }
+    }
+
+    fn carry_out(&mut self, output: Output, handed_in: Option<&Message>) {
+        let now = self.now();
+        match output {
+            Output::Authenticate(_) => {
+                let is_genuine = self.is_authenticated;
+                self.session().handle_authentication(now, is_genuine);
+            }
+            Output::Reset { first_kept } => self.reset(first_kept),
+            Output::Epoch(_) | Output::LoggedOn => {}
+            Output::Persist { next_in, .. } => self.session().note_durable(next_in),
+            Output::Transmit(message) => self.transmit(message),
+            Output::Deliver { queued, .. } => {
+                self.deliver(queued.as_deref().or(handed_in).unwrap().view());
+            }
+            Output::Fetch(slice) if self.is_slow => self.requested = Some(slice),
+            Output::Fetch(slice) => self.answer(slice),
+            Output::Disconnect => {
+                if !self.shows_tasks {
+                    self.say("closed");
                 }
-                Output::Fetch(ResendSlice { from, to, limit }) => {
-                    let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone());
-                    let found = found.take(limit).collect();
-                    self.session().handle_stored(now, found);
-                }
-                Output::Disconnect => {
-                    self.said.push_str("  closed\n");
-                    self.is_connected = false;
-                    self.seen.clear();
-                    self.session().disconnected();
-                }
+                self.is_connected = false;
+                self.seen.clear();
+                self.session().disconnected();
             }
         }
+    }
+
+    fn reset(&mut self, first_kept: SeqNum) {
+        self.sent.clear();
+        let kept: Vec<Stored> =
+            std::mem::take(&mut self.stored).into_values().filter(|_| self.keeps).collect();
+        self.session().handle_kept(u64::try_from(kept.len()).unwrap());
+        let numbers = std::iter::successors(Some(first_kept), |seq| Some(seq.next()));
+        self.stored = numbers.zip(kept).map(|(seq, message)| (seq, Stored { seq, ..message })).collect();
+    }
+
+    fn answer(&mut self, ResendSlice { from, to, limit }: ResendSlice) {
+        let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone()).take(limit).collect();
+        let now = self.now();
+        self.session().handle_stored(now, found);
     }
 
     /// Orders, security definitions and mails come back; an order known already does not when it says that it may be
@@ -241,6 +354,9 @@ impl Driver {
     fn deliver(&mut self, message: MessageRef<'_>) {
         let next_in = self.session().next_in();
         self.session().note_durable(next_in);
+        if self.shows_tasks {
+            return;
+        }
         let msg_type = MsgType::from_bytes(message.msg_type()).unwrap();
         let (msg_type, body) = match message.msg_type() {
             b"D" => {
@@ -266,13 +382,55 @@ impl Driver {
     fn transmit(&mut self, message: Transmit) {
         let (mut bytes, now) = (Vec::new(), self.now());
         self.session().encode(now, &message, &mut bytes);
-        assert!(Message::parse(&bytes).is_ok());
-        writeln!(self.said, "  {}", String::from_utf8(bytes).unwrap().replace('\x01', "|")).unwrap();
-        if message.orig_sending_time.is_none() && !message.msg_type.is_session() {
-            let Transmit { seq, msg_type, body, sending_time, .. } = message;
-            self.stored.insert(seq, Stored { seq, msg_type, body, sending_time, resend: true });
+        let parsed = Message::parse(&bytes).unwrap();
+        assert_eq!(parsed.seq(), Some(message.seq));
+        if self.shows_tasks {
+            self.say(&format!("send {} {}{}", message.seq, message.msg_type, beyond_header(&parsed)));
+        } else {
+            self.say(&String::from_utf8(bytes).unwrap().replace('\x01', "|"));
+        }
+        let Transmit { seq, msg_type, body, sending_time, orig_sending_time } = message;
+        if orig_sending_time.is_none() {
+            assert!(self.sent.insert(seq), "{seq} stands for two messages");
+            if !msg_type.is_session() {
+                self.stored.insert(seq, Stored { seq, msg_type, body, sending_time, resend: true });
+            }
+        } else if msg_type != MsgType::SEQUENCE_RESET {
+            assert!(self.sent.contains(&seq), "{seq} was never sent");
         }
     }
+}
+
+/// The line of a task; that of a message needs its encoding.
+fn task(output: &Output, handed_in: Option<&Message>) -> String {
+    let task = match output {
+        Output::Transmit(_) => return String::new(),
+        Output::Authenticate(credentials) => {
+            format!("who is {}", credentials.username.as_deref().unwrap_or("there"))
+        }
+        Output::Reset { .. } => "reset".to_owned(),
+        Output::Epoch(epoch) => format!("epoch {}", epoch.0),
+        Output::Persist { next_in, next_out } => format!("persist in={next_in} out={next_out}"),
+        Output::Deliver { seq, queued } => {
+            let message = queued.as_deref().or(handed_in).unwrap();
+            format!("deliver {seq} {}", String::from_utf8_lossy(message.msg_type()))
+        }
+        Output::Fetch(slice) => format!("fetch {}..={}", slice.from, slice.to),
+        Output::LoggedOn => "logged on".to_owned(),
+        Output::Disconnect => "disconnect".to_owned(),
+    };
+    format!("  {task}\n")
+}
+
+/// A message's fields that are not the same in every message, without the value of the time at which it was first sent.
+fn beyond_header(message: &Message) -> String {
+    let fields = message.fields().iter().filter(|field| ![8, 9, 35, 34, 49, 52, 56, 10].contains(&field.tag));
+    fields
+        .map(|field| match field.tag {
+            122 => "|122".to_owned(),
+            tag => format!("|{tag}={}", String::from_utf8_lossy(message.value(field))),
+        })
+        .collect()
 }
 
 fn echo(message: MessageRef<'_>) -> Body {

@@ -4,9 +4,14 @@
 //! A script in `scripts` has the peer's actions; the results are in a folder of the version
 //! (`UPDATE_EXPECT=1` rewrites it). Each is played once a message at a time, once byte by byte, several times cut at
 //! random places, and once with everything that comes without a pause in one piece.
+//!
+//! The scripts in `tasks` are about what the wire does not show: the order of the driver's tasks, schedules, bounds, a
+//! slow store, and peers that are not authenticated. The tasks follow each line, indented.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod driver;
+mod peers;
+mod rules;
 mod script;
 
 use std::path::{Path, PathBuf};
@@ -22,16 +27,17 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts")
 }
 
-fn scripts() -> Vec<(String, String)> {
-    let mut scripts: Vec<_> = std::fs::read_dir(folder().join("scripts"))
+/// The files of a folder: name and content.
+fn files(name: &str) -> Vec<(String, String)> {
+    let mut files: Vec<_> = std::fs::read_dir(folder().join(name))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .map(|path| {
             (path.file_stem().unwrap().to_str().unwrap().to_owned(), std::fs::read_to_string(path).unwrap())
         })
         .collect();
-    scripts.sort();
-    scripts
+    files.sort();
+    files
 }
 
 /// Is there nothing in this version that the script could be about?
@@ -40,8 +46,7 @@ fn is_about_others(script: &str, version: (&str, &str)) -> bool {
 }
 
 /// Plays a script; the transcript repeats it line by line, with the results.
-fn play(version: (&str, &str), script: &str, pieces: Pieces<'_>) -> String {
-    let mut driver = Driver::new(version);
+fn play(mut driver: Driver, script: &str, pieces: Pieces<'_>) -> String {
     let mut transcript = String::new();
     for line in script.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
         transcript.push_str(line);
@@ -79,21 +84,39 @@ fn what_was_said(transcript: &str) -> String {
 #[test]
 fn conversations_match_their_transcripts() {
     let mut played = 0;
-    for (name, script) in scripts() {
+    for (name, script) in files("scripts") {
         for version in VERSIONS {
             if is_about_others(&script, version) {
                 continue;
             }
-            let transcript = play(version, &script, Pieces::Whole);
+            let transcript = play(Driver::new(version), &script, Pieces::Whole);
             let path = folder().join(version.0).join(format!("{name}.fix"));
             expect_test::expect_file![path].assert_eq(&transcript);
-            assert_eq!(play(version, &script, Pieces::Bytes), transcript, "{name}, byte by byte");
+            assert_eq!(
+                play(Driver::new(version), &script, Pieces::Bytes),
+                transcript,
+                "{name}, byte by byte"
+            );
             let said = what_was_said(&transcript);
             assert_eq!(play_in_one_piece(version, &script), said, "{name}, in one piece");
             played += 1;
         }
     }
     assert!(played >= 3 * 10, "{played}");
+}
+
+#[test]
+fn tasks_match_their_transcripts() {
+    for (name, transcript) in files("tasks") {
+        let script: Vec<&str> = transcript.lines().filter(|line| !line.starts_with(' ')).collect();
+        let path = folder().join("tasks").join(format!("{name}.fix"));
+        expect_test::expect_file![path].assert_eq(&tasks(&script.join("\n")));
+    }
+}
+
+/// Plays a script of FIX 4.4 with the driver's tasks.
+fn tasks(script: &str) -> String {
+    play(Driver::of_tasks(), script, Pieces::Whole)
 }
 
 proptest! {
@@ -103,9 +126,9 @@ proptest! {
     fn conversations_do_not_depend_on_where_their_bytes_are_cut(
         cuts in prop::collection::vec(1_usize..200, 1..50), version in prop::sample::select(VERSIONS.to_vec())
     ) {
-        for (name, script) in scripts().into_iter().filter(|(_, script)| !is_about_others(script, version)) {
-            let whole = play(version, &script, Pieces::Whole);
-            prop_assert_eq!(play(version, &script, Pieces::Cut(&cuts)), whole, "{}", name);
+        for (name, script) in files("scripts").into_iter().filter(|(_, script)| !is_about_others(script, version)) {
+            let whole = play(Driver::new(version), &script, Pieces::Whole);
+            prop_assert_eq!(play(Driver::new(version), &script, Pieces::Cut(&cuts)), whole, "{}", name);
         }
     }
 }

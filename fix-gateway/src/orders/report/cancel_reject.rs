@@ -1,22 +1,8 @@
 //! OrderCancelReject(9).
 
 use dvp_fix::{UtcNanos, codec::Body};
-use serde::{Deserialize, Serialize};
 
-use crate::orders::{Version, tags};
-
-/// CxlRejReason(102).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum CancelRefusal {
-    TooLate,
-    UnknownOrder,
-    DuplicateClOrdId,
-    /// The fault of a field of the request.
-    Field(String),
-    /// The request was an OrderCancelReplaceRequest(G).
-    NoReplacement,
-}
+use crate::orders::{Version, facts::CancelRefusal, tags};
 
 impl CancelRefusal {
     /// The number and Text(58). FIX 4.2 has no reason for a duplicate and no "other"; its nearest is 2, "broker option".

@@ -25,9 +25,6 @@ const CUT_OFF_HOUR: u32 = 17;
 const BOOKING_HOUR: u32 = 9;
 
 /// When a payment that is ordered at a time is booked.
-///
-/// # Panics
-/// Never, within the calendar's years.
 pub fn booked_at(ordered: DateTime<Utc>) -> DateTime<Utc> {
     let hour = |hour| NaiveTime::from_hms_opt(hour, 0, 0).expect("an hour");
     let calendar = Calendar::FederalReserve;

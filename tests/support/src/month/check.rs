@@ -15,7 +15,6 @@ use dvp_domain::settlement::{Remedy, State};
 use dvp_domain::terms::Terms;
 use dvp_rails::iso20022::BankFiles;
 use dvp_rails::iso20022::folder::drop_into;
-use dvp_rails::iso20022::instruction::Debtor;
 use dvp_rails::iso20022::outage::stamp;
 use sqlx::Connection as _;
 use sqlx::types::Json;
@@ -25,6 +24,7 @@ use super::chain::token;
 use super::office::TREASURY;
 use super::words::{Said, Word};
 use super::{Month, START};
+use crate::market::debtors;
 
 type Sums = BTreeMap<(String, String, String, String), String>;
 
@@ -50,12 +50,8 @@ fn leads(before: &str, amount: &str, after: &str) -> bool {
 
 /// Every account of the ledger, by kind, owner, part and asset.
 async fn accounts(month: &Month) -> Sums {
-    let rows: Vec<(String, String, String, String, String)> = sqlx::query_as(
-        "select owner_kind, owner, part, asset, trim_scale(sum(amount))::text from ledger_entry group by 1, 2, 3, 4",
-    )
-    .fetch_all(month.harness.pool())
-    .await
-    .unwrap();
+    let rows = "select owner_kind, owner, part, asset, trim_scale(sum(amount))::text from ledger_entry group by 1, 2, 3, 4";
+    let rows: Vec<(String, String, String, String, String)> = month.harness.rows(rows).await;
     rows.into_iter().map(|(kind, owner, part, asset, sum)| ((kind, owner, part, asset), sum)).collect()
 }
 
@@ -65,7 +61,6 @@ fn held(sums: &Sums, kind: &str, owner: &str, part: &str, asset: &str) -> i128 {
 }
 
 pub(super) async fn check(month: &mut Month) {
-    let pool = month.harness.pool().clone();
     month.harness.check_books().await;
     let sums = accounts(month).await;
     nothing_is_left_open(&sums);
@@ -76,10 +71,8 @@ pub(super) async fn check(month: &mut Month) {
     statements_agree(month).await;
     nobody_from_both_sides(month).await;
     positions_agree(month, &sums).await;
-    month.report.ended = sqlx::query_as("select state_name, count(*) from execution group by 1 order by 1")
-        .fetch_all(&pool)
-        .await
-        .unwrap();
+    month.report.ended =
+        month.harness.rows("select state_name, count(*) from execution group by 1 order by 1").await;
     let split = "select count(*) from execution where json_array_length(terms #> '{plan,slices}') > 1";
     month.report.split = month.harness.count(split).await;
     month.report.ledger_entries = month.harness.count("select count(*) from ledger_entry").await;
@@ -92,12 +85,9 @@ pub(super) async fn check(month: &mut Month) {
 /// Of the payments about which the bank changed its word: the beneficiary has the output, or the user the input, and never
 /// both nor neither, unless the bank made the payment when the service could not settle any more.
 async fn nobody_from_both_sides(month: &mut Month) {
-    let rows: Vec<(String, Json<State>)> = sqlx::query_as(
-        "select e.reference, e.state from execution e join bank_payment b on b.execution = e.reference",
-    )
-    .fetch_all(month.harness.pool())
-    .await
-    .unwrap();
+    let rows =
+        "select e.reference, e.state from execution e join bank_payment b on b.execution = e.reference";
+    let rows: Vec<(String, Json<State>)> = month.harness.rows(rows).await;
     for (reference, Json(state)) in rows {
         let said: Vec<&Said> = month.fickle.said.iter().filter(|one| one.execution == reference).collect();
         let is_with_beneficiary = said.iter().fold(false, |_, one| match one.word {
@@ -126,10 +116,8 @@ async fn nobody_from_both_sides(month: &mut Month) {
 
 /// The positions are the conversions in the desk's own books that no order has used, less those that were closed.
 async fn positions_agree(month: &mut Month, sums: &Sums) {
-    let rows: Vec<(String, Json<State>)> = sqlx::query_as("select reference, state from execution")
-        .fetch_all(month.harness.pool())
-        .await
-        .unwrap();
+    let rows = "select reference, state from execution";
+    let rows: Vec<(String, Json<State>)> = month.harness.rows(rows).await;
     let states: BTreeMap<String, State> =
         rows.into_iter().map(|(reference, Json(state))| (reference, state)).collect();
     let mut house: BTreeMap<String, i128> = BTreeMap::new();
@@ -210,16 +198,11 @@ async fn chain_agrees(month: &Month, sums: &Sums) {
         let token = token(asset).unwrap();
         // The treasury has what was settled of the house's claims, and gave users their inputs back. What is owed to the desk
         // and what it owes moves no tokens here.
-        let house: String = sqlx::query_scalar(
-            "select trim_scale(coalesce(sum(case when part = 'claim' then -amount else amount end), 0))::text \
-             from ledger_entry \
-             where asset = $1 and (owner_kind in ('fees', 'house', 'position', 'desk', 'residual') or part = 'owed' \
-                                   or (owner_kind = 'external' and owner in ('network', 'treasury')))",
-        )
-        .bind(asset)
-        .fetch_one(month.harness.pool())
-        .await
-        .unwrap();
+        let house = "select trim_scale(coalesce(sum(case when part = 'claim' then -amount else amount end), 0))::text \
+                     from ledger_entry \
+                     where asset = $1 and (owner_kind in ('fees', 'house', 'position', 'desk', 'residual') or part = 'owed' \
+                                           or (owner_kind = 'external' and owner in ('network', 'treasury')))";
+        let (house,): (String,) = month.harness.row_of(house, asset).await;
         assert_eq!(month.chain.balance(TREASURY, token).to_string(), house, "the treasury's {asset}");
         // Users' wallets: the amounts that the ledger took from each, and returned.
         for (wallet, of_token, amount) in month.chain.wallets() {
@@ -256,20 +239,14 @@ async fn chain_agrees(month: &Month, sums: &Sums) {
 /// Each day's statement comes as a file and is imported; every posting has its entry and the other way round, and the
 /// balances are the ledger's.
 async fn bank_agrees(month: &Month) {
-    const ACCOUNTS: [(&str, &str); 2] = [("USD", "400500600"), ("EUR", "DE89370400440532013000")];
+    const ACCOUNTS: [(&str, &str, &str); 2] =
+        [("USD", "400500600", "SANDUS33"), ("EUR", "DE89370400440532013000", "SANDDEFF")];
     let dir = tempfile::tempdir().unwrap();
-    let debtor = |(currency, account): (&str, &str)| Debtor {
-        name: "DVP".into(),
-        currency: currency.into(),
-        account: account.into(),
-        bic: "SANDDEFF".into(),
-        country: "DE".into(),
-    };
     let pool = month.harness.pool().clone();
     stamp(&mut pool.acquire().await.unwrap(), dir.path(), "jo", true).await.unwrap();
-    let files = BankFiles::open(pool.clone(), dir.path(), ACCOUNTS.map(debtor).to_vec()).await.unwrap();
+    let files = BankFiles::open(pool.clone(), dir.path(), debtors(ACCOUNTS)).await.unwrap();
     let mut sent = 0;
-    for (currency, account) in ACCOUNTS {
+    for (currency, account, _) in ACCOUNTS {
         for statement in month.bank.statements(currency, account) {
             let name = format!("{}.xml", statement.id);
             drop_into(&files.folder().inbox(), &name, statement.render().as_bytes()).await.unwrap();

@@ -149,15 +149,11 @@ async fn is_booked(month: &Month, reference: &str) -> bool {
 /// Payments about which the bank has changed its word: operators record what it has done, or close what has come back;
 /// on some days they get to nothing. The return of a payment that nobody has recorded as paid waits beside its debt.
 async fn resolve_contradictions(month: &mut Month) {
-    let rows: Vec<(String, Json<Terms>, Json<State>)> = sqlx::query_as(
-        "select e.reference, e.terms, e.state from bank_payment b join execution e on e.reference = b.execution \
-         where b.contradicting is not null and b.closed_at is null \
-           and not exists (select from effect where reference = e.reference \
-                             and not (kind = 'reversal' and e.state_name = 'owing')) order by e.reference",
-    )
-    .fetch_all(month.harness.pool())
-    .await
-    .unwrap();
+    let rows = "select e.reference, e.terms, e.state from bank_payment b join execution e on e.reference = b.execution \
+                where b.contradicting is not null and b.closed_at is null \
+                  and not exists (select from effect where reference = e.reference \
+                                    and not (kind = 'reversal' and e.state_name = 'owing')) order by e.reference";
+    let rows: Vec<(String, Json<Terms>, Json<State>)> = month.harness.rows(rows).await;
     for (reference, Json(terms), Json(state)) in rows {
         if month.dice.throw(3) == 0 {
             continue;
@@ -210,13 +206,9 @@ async fn give_up_conversions(month: &mut Month) {
 
 /// Treasury unwinds some of the conversions that no order has used; the others stay open.
 async fn close_conversions(month: &mut Month) {
-    let open: Vec<(String, Json<Terms>, Json<State>)> = sqlx::query_as(
-        "select reference, terms, state from execution e where unresolved \
-           and not exists (select from effect where reference = e.reference) order by reference",
-    )
-    .fetch_all(month.harness.pool())
-    .await
-    .unwrap();
+    let open = "select reference, terms, state from execution e where unresolved \
+                and not exists (select from effect where reference = e.reference) order by reference";
+    let open: Vec<(String, Json<Terms>, Json<State>)> = month.harness.rows(open).await;
     for (reference, Json(terms), Json(state)) in open {
         // Operators wait for what the bank may still say.
         let Some(position) = state.open_position().filter(|_| !month.fickle.will_say_more(&reference)) else {
@@ -236,15 +228,11 @@ async fn close_conversions(month: &mut Month) {
 
 /// A payment that came back is made another way, or the input is given back.
 async fn resolve_returns(month: &mut Month) {
-    let rows: Vec<(String, Json<Terms>, Json<State>)> = sqlx::query_as(
-        "select reference, terms, state from execution e \
-         where state_name = 'reversed' and state #>> '{reversal,resolved}' is null \
-           and jsonb_typeof(state -> 'finality') = 'object' \
-           and not exists (select from effect where reference = e.reference) order by reference",
-    )
-    .fetch_all(month.harness.pool())
-    .await
-    .unwrap();
+    let rows = "select reference, terms, state from execution e \
+                where state_name = 'reversed' and state #>> '{reversal,resolved}' is null \
+                  and jsonb_typeof(state -> 'finality') = 'object' \
+                  and not exists (select from effect where reference = e.reference) order by reference";
+    let rows: Vec<(String, Json<Terms>, Json<State>)> = month.harness.rows(rows).await;
     for (reference, Json(terms), Json(state)) in rows {
         // Operators have asked the bank, which says that it is not done with the payment.
         if month.fickle.will_say_more(&reference) || is_booked(month, &reference).await {

@@ -7,7 +7,6 @@ use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::terms::Terms;
 use dvp_rails::iso20022::BankFiles;
 use dvp_rails::iso20022::folder::drop_into;
-use dvp_rails::iso20022::instruction::Debtor;
 use dvp_rails::iso20022::outage::stamp;
 use sqlx::PgPool;
 use sqlx::types::Json;
@@ -15,6 +14,7 @@ use tempfile::TempDir;
 
 use super::bank::{Bank, booked_at};
 use crate::dice::Dice;
+use crate::market::debtors;
 
 /// What the bank deducts from a return, in minor units.
 const CHARGE: i128 = 7;
@@ -85,15 +85,9 @@ pub(super) struct Fickle {
 impl Fickle {
     pub(super) async fn open(pool: PgPool) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let debtor = Debtor {
-            name: "DVP".into(),
-            currency: "USD".into(),
-            account: "400500600".into(),
-            bic: "SANDUS33".into(),
-            country: "US".into(),
-        };
         stamp(&mut pool.acquire().await.unwrap(), folder.path(), "jo", false).await.unwrap();
-        let files = BankFiles::open(pool, folder.path(), vec![debtor]).await.unwrap();
+        let debtors = debtors([("USD", "400500600", "SANDUS33")]);
+        let files = BankFiles::open(pool, folder.path(), debtors).await.unwrap();
         Self {
             files,
             _folder: folder,

@@ -98,8 +98,8 @@ fn an_order_begins_only_when_it_was_passed_or_released_and_never_when_it_was_ref
     let checked = TestRunner::new(config).run(&histories, |(kind, on_error, history)| {
         let mut world = World::new(kind, &[], (false, false), false);
         world.terms.request.deadline = world.terms.accepted_at.plus_millis(400_000);
-        world.office.on_error = on_error;
-        world.office.says = ScreeningResult::Hold;
+        world.on_error = on_error;
+        world.says = ScreeningResult::Hold;
         for choice in history {
             one(&mut world, choice);
             world.account_for();

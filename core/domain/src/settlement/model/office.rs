@@ -13,11 +13,9 @@ use crate::ledger::operation::Operation;
 use crate::ledger::{Owner, deposited};
 use crate::money::Minor;
 
+#[derive(Default)]
 pub(super) struct Office {
     pub(super) paused: [bool; 2],
-    /// What the screening service says, and what no answer of it means.
-    pub(super) says: ScreeningResult,
-    pub(super) on_error: ScreeningResult,
     /// Screening has held the order; operators have released it, or refused it.
     pub(super) was_held: bool,
     pub(super) released: bool,
@@ -39,42 +37,11 @@ pub(super) struct Office {
     pub(super) has_given_up: bool,
 }
 
-impl Default for Office {
-    fn default() -> Self {
-        let (says, on_error) = (ScreeningResult::Pass, ScreeningResult::Hold);
-        let (paused, verdicts, returned) = ([false; 2], BTreeMap::new(), None);
-        let (was_held, released, refused) = (false, false, false);
-        let (has_paid_debt, is_booked, was_booked_in_time) = (false, false, false);
-        let (was_found, is_withdrawn, has_given_up) = (false, false, false);
-        Self {
-            paused,
-            says,
-            on_error,
-            was_held,
-            released,
-            refused,
-            verdicts,
-            has_paid_debt,
-            returned,
-            is_booked,
-            was_booked_in_time,
-            was_found,
-            is_withdrawn,
-            has_given_up,
-        }
-    }
-}
-
 impl Office {
     /// The database is restored: it has these decisions, and a returned payment may not be recorded any more.
     pub(super) fn forget(&mut self, verdicts: BTreeMap<LegKind, RailAnswer>) {
         self.verdicts = verdicts;
         self.returned = self.returned.map(|_| false);
-    }
-
-    /// What screening an order comes to.
-    pub(super) const fn screen(&self, is_silent: bool) -> ScreeningResult {
-        if is_silent { self.on_error } else { self.says }
     }
 
     pub(super) const fn is_paused(&self, leg: LegKind) -> bool {
@@ -101,7 +68,7 @@ impl World {
         match what {
             0 => self.office.paused[usize::from(pick % 2)] = pick < 50,
             1 if pick < 30 => {
-                self.office.says = match pick % 10 {
+                self.says = match pick % 10 {
                     0 => ScreeningResult::Fail,
                     1..4 => ScreeningResult::Pass,
                     _ => ScreeningResult::Hold,
@@ -127,7 +94,7 @@ impl World {
 
     /// Ends all pauses and holds, and resolves a returned payment.
     pub(super) fn clear_office(&mut self) {
-        (self.office.paused, self.office.says) = ([false; 2], ScreeningResult::Pass);
+        (self.office.paused, self.says) = ([false; 2], ScreeningResult::Pass);
         if self.office.is_withdrawn {
             self.move_prefunded();
         }

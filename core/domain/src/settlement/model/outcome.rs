@@ -5,9 +5,7 @@ use super::*;
 impl World {
     pub(super) fn check(&self) {
         let state = &self.db.state;
-        let (converted, paid) = (&self.rails[&LegKind::Offramp], &self.rails[&LegKind::Payout]);
-        assert!(converted.executed <= 1 && paid.executed <= 1, "a rail moved money twice");
-        let delivered = paid.executed + self.chain.paid + u32::from(self.office.has_paid_debt);
+        let delivered = self.delivered();
         // What a bank does after the input went back is its own.
         let is_the_banks = self.office.was_found && !self.office.was_booked_in_time;
         assert!(delivered == 0 || !self.chain.gone || is_the_banks, "maker and beneficiary were both paid");
@@ -45,6 +43,13 @@ impl World {
 }
 
 impl World {
+    /// How often the recipient was paid.
+    pub(super) fn delivered(&self) -> u32 {
+        let (converted, paid) = (&self.rails[&LegKind::Offramp], &self.rails[&LegKind::Payout]);
+        assert!(converted.executed <= 1 && paid.executed <= 1, "a rail moved money twice");
+        paid.executed + self.chain.paid + u32::from(self.office.has_paid_debt)
+    }
+
     /// The desk has converted, and the order has ended without it: the position is in the books, or the house has it.
     pub(super) fn check_position(&self) {
         let state = &self.db.state;

@@ -49,41 +49,32 @@ impl World {
             row.called_at = now;
         }
         (row.called, row.lease_until, row.fence) = (true, now + LEASE, row.fence + 1);
-        let (called_at, fence) = (row.called_at, row.fence);
-        self.work(Some(task), None, claim, called_at, fence);
+        let (called_at, fence, decided) = (row.called_at, row.fence, row.decided);
+        let is_cleared = decided == Some(StartDecision::Release);
+        let is_refused = decided == Some(StartDecision::Refuse);
+        let worker = self.worker(Some(task), None);
+        self.workers.push(Worker { claim, called_at, fence, decided, is_cleared, is_refused, ..worker });
     }
 
     pub(super) fn take_fact(&mut self, pick: usize) {
         let Some(fact) = self.db.facts.get(pick % self.db.facts.len().max(1)).cloned() else { return };
-        self.work(None, Some(fact), CallRecord { called_before: false, in_flight: false }, 0, 0);
+        let worker = self.worker(None, Some(fact));
+        self.workers.push(worker);
     }
 
-    fn work(
-        &mut self,
-        task: Option<Task>,
-        fact: Option<Happened>,
-        claim: CallRecord,
-        called_at: i64,
-        fence: u64,
-    ) {
-        let seen = (self.db.state.clone(), self.db.version);
-        let row = task.and_then(|task| self.db.effects.get(&task));
-        let decided = row.and_then(|row| row.decided);
-        let is_cleared = decided == Some(StartDecision::Release);
-        let is_refused = decided == Some(StartDecision::Refuse);
-        let stage = At::Load;
-        self.workers.push(Worker {
+    fn worker(&self, task: Option<Task>, fact: Option<Happened>) -> Worker {
+        Worker {
             task,
             fact,
-            claim,
-            called_at,
-            fence,
-            decided,
-            is_cleared,
-            is_refused,
-            seen,
-            stage,
-        });
+            claim: CallRecord { called_before: false, in_flight: false },
+            called_at: 0,
+            fence: 0,
+            decided: None,
+            is_cleared: false,
+            is_refused: false,
+            seen: (self.db.state.clone(), self.db.version),
+            stage: At::Load,
+        }
     }
 
     /// One move of one worker. When `luck` is below 64, the rail is down; below 96, it does not answer.
@@ -107,7 +98,7 @@ impl World {
         match std::mem::replace(&mut worker.stage, At::Load) {
             At::Load => return self.load(worker, leg),
             At::Ask if worker.task == Some(Task::Start) => {
-                let result = self.office.screen(luck < 16);
+                let result = if luck < 16 { self.on_error } else { self.says };
                 worker.is_cleared |= result == ScreeningResult::Pass;
                 worker.is_refused |= result == ScreeningResult::Fail;
                 return self.begin(worker, Beginning::after(result));

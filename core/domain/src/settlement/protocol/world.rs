@@ -1,13 +1,62 @@
-//! The world around one order: the possible actions, and their results.
+//! The world around one order: its lock and the chain of it, its conversion, and the people who sign. The payout is made
+//! by a [bank](super::bank), or on [another chain](super::across).
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 
-use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then, Timer};
-use super::super::{Happened, LegDone, RailAnswer, Remedy};
-use super::service::{Clock, Command, Service, at, lock};
-use crate::payment::PaymentStanding;
+use stateright::Property;
 
-mod bank;
+use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then};
+use super::super::{Deadlines, Effect, Happened, LegDone, Lock, RailAnswer, State};
+use super::Protocol;
+use crate::terms::Terms;
+use crate::time::Timestamp;
+
+/// The positions of the chain's clock that matter to an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Clock {
+    /// The order may be locked.
+    LockBy,
+    TooLateToBegin,
+    /// Nothing is filled any more, and anyone may cancel an unfilled lock.
+    FillDeadline,
+    /// No payout begins any more.
+    TooLateToPay,
+    /// A payout without a final answer is settled.
+    TimelockNear,
+    /// Nothing is released any more, and anyone may refund.
+    Timelock,
+}
+
+impl Clock {
+    const fn next(self) -> Option<Self> {
+        match self {
+            Self::LockBy => Some(Self::TooLateToBegin),
+            Self::TooLateToBegin => Some(Self::FillDeadline),
+            Self::FillDeadline => Some(Self::TooLateToPay),
+            Self::TooLateToPay => Some(Self::TimelockNear),
+            Self::TimelockNear => Some(Self::Timelock),
+            Self::Timelock => None,
+        }
+    }
+
+    /// A moment at this position.
+    fn time(self) -> Timestamp {
+        Timestamp::from_millis(1_800_000_000_000 + 1_000 * self as i64)
+    }
+}
+
+/// The commands to the relayer, and to two operators together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Command {
+    Create,
+    Fill,
+    Settle,
+    GiveBack,
+    ReturnFilled,
+}
 
 /// The escrow's state of the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,7 +71,7 @@ pub(super) enum Slot {
 
 /// The reports of the indexer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Fact {
+enum Fact {
     Locked,
     LockFailed,
     LockLost,
@@ -33,8 +82,8 @@ pub(super) enum Fact {
 }
 
 impl Fact {
-    pub(super) fn happened(self, clock: Clock) -> Happened {
-        let (code, message, tx_hash, at) = ("c".to_owned(), "m".to_owned(), "0xt".to_owned(), at(clock));
+    fn happened(self, at: Timestamp) -> Happened {
+        let (code, message, tx_hash) = ("c".to_owned(), "m".to_owned(), "0xt".to_owned());
         match self {
             Fact::Locked => Happened::Locked { lock: lock(), at },
             Fact::LockFailed => Happened::LockFailed { code, message, at },
@@ -47,8 +96,19 @@ impl Fact {
     }
 }
 
+/// The lock as it is reported.
+fn lock() -> Lock {
+    let deadlines = Deadlines {
+        begin_before: Clock::TooLateToBegin.time(),
+        pay_before: Clock::TooLateToPay.time(),
+        overdue_at: Clock::TimelockNear.time(),
+        settle_at: Clock::TimelockNear.time(),
+    };
+    Lock::new("0xl".into(), Clock::Timelock.time(), deadlines)
+}
+
 /// Applies the contract's rules to a transaction.
-pub(super) fn mined(command: Command, slot: Slot, clock: Clock) -> Option<(Slot, Fact)> {
+fn mined(command: Command, slot: Slot, clock: Clock) -> Option<(Slot, Fact)> {
     match (command, slot) {
         (Command::Create, Slot::None) if clock == Clock::LockBy => Some((Slot::Locked, Fact::Locked)),
         (Command::Fill, Slot::Locked) if clock < Clock::FillDeadline => Some((Slot::Filled, Fact::Filled)),
@@ -61,7 +121,7 @@ pub(super) fn mined(command: Command, slot: Slot, clock: Clock) -> Option<(Slot,
 }
 
 /// Takes the last transaction back. A reported commitment is past its payout gate, and is not reverted.
-pub(super) fn reverted(slot: Slot, facts: &mut Vec<Fact>) -> Option<Slot> {
+fn reverted(slot: Slot, facts: &mut Vec<Fact>) -> Option<Slot> {
     let unreported = |fact| facts.iter().rposition(|one| *one == fact);
     match slot {
         Slot::Locked => {
@@ -80,30 +140,41 @@ pub(super) fn reverted(slot: Slot, facts: &mut Vec<Fact>) -> Option<Slot> {
     }
 }
 
+/// A mistake that the checker must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Bank {
-    /// The bank has not received the payment.
-    Idle,
-    Working,
-    Paid,
-    /// Refused, or stopped by an operator before it was paid.
-    Failed,
-    /// It was paid, and has come back.
-    Returned,
+pub(super) enum Defect {
+    /// The timelock leaves no time for a worker's turn and a transaction.
+    NoMargin,
+    /// The payout begins before the commitment is on the chain.
+    NoCommitment,
+    /// An order whose payout has failed has ended, whatever the bank says afterwards, and what the bank takes back is not
+    /// heard.
+    EndsUnpaid,
+    /// The same, and operators may record as failed what the bank has and has not refused.
+    FailsSent,
+    /// The relayer reports that a payment can never be made by a block that is not final.
+    ProofAtHead,
+    /// A payment is reported before it is final.
+    GateAtHead,
+    /// Nothing settles the lock before its timelock.
+    NoTimer,
+    /// The other contract pays at any time.
+    NoLastSecond,
 }
 
-/// What the bank tells of the payment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Word {
-    Refused,
-    Booked,
-    Returned,
-    /// It took the return back.
-    TakenBack,
+/// How much of the world is explored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Bounds {
+    pub(super) reorgs: u8,
+    pub(super) restores: u8,
+    /// How often the bank changes its word.
+    pub(super) changes: u8,
+    pub(super) defect: Option<Defect>,
 }
 
+/// `A`: what happens to the payout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ModelAction {
+pub(super) enum Action<A> {
     Tick,
     /// The relayer's transaction is in a block.
     Mined(Command),
@@ -114,183 +185,146 @@ pub(super) enum ModelAction {
     ReportedAgain,
     /// A reorganization reverts what no payout gate has passed.
     Reorganized,
-    /// The database is restored to a moment before it recorded the call of the bank.
-    Restored,
     ConversionBegins,
     ConversionEnds {
         well: bool,
     },
     /// Operators fail a conversion that the desk has not answered.
     ConversionGivenUp,
-    /// A worker claims the payout. Its query to the bank, if it makes one, is answered or not.
-    Claimed {
-        is_answered: bool,
-    },
-    /// A worker's call leaves, or the worker learns that the bank was not reached.
-    CallSent,
-    CallRefused,
-    /// A worker stops before its call leaves, or a call is lost.
-    WorkerStops,
-    CallLost,
-    BankReceives,
-    BankPays,
-    BankFails,
-    /// It makes a payment that it had refused, gives one back that it had made, or takes that back.
-    BankChangesItsWord,
-    /// Its oldest word that was not heard is heard.
-    BankIsHeard,
-    /// An operator has the bank stop the payment, which it confirms.
-    OperatorStops,
-    /// Two operators record as failed what the bank has and has not refused.
-    OperatorsFail,
-    /// Two operators record that a payment which had failed was made.
-    OperatorsFindPaid,
-    /// The timer of such a payment rings.
-    Rings,
-    /// One of them signs for the return of the funds once the beneficiary can no longer be paid; the other one signs
+    /// An operator signs for the return of the funds once the beneficiary can no longer be paid; another one signs
     /// whenever requested.
     CarefulOperatorSigns,
     CarelessOperatorSigns,
     DebtGivenBack,
-    /// Operators pay the output of a failed payout another way, when they may.
-    DebtPaid,
-    /// Operators resolve a return: the payment is made another way, or the input is given back.
-    PaidAgain,
-    GivenBack,
     /// The user empties the wallet, or fills it again.
     UserMovesFunds,
     UserCancels,
     AnybodyRefunds,
+    Payout(A),
 }
 
-const ACTIONS: [ModelAction; 42] = [
-    ModelAction::Tick,
-    ModelAction::Mined(Command::Create),
-    ModelAction::Mined(Command::Fill),
-    ModelAction::Mined(Command::Settle),
-    ModelAction::Mined(Command::GiveBack),
-    ModelAction::Mined(Command::ReturnFilled),
-    ModelAction::GivenUp(Command::Create),
-    ModelAction::GivenUp(Command::Fill),
-    ModelAction::Reported,
-    ModelAction::ReportedAgain,
-    ModelAction::Reorganized,
-    ModelAction::Restored,
-    ModelAction::ConversionBegins,
-    ModelAction::ConversionEnds { well: true },
-    ModelAction::ConversionEnds { well: false },
-    ModelAction::ConversionGivenUp,
-    ModelAction::Claimed { is_answered: true },
-    ModelAction::Claimed { is_answered: false },
-    ModelAction::CallSent,
-    ModelAction::CallRefused,
-    ModelAction::WorkerStops,
-    ModelAction::CallLost,
-    ModelAction::BankReceives,
-    ModelAction::BankPays,
-    ModelAction::BankFails,
-    ModelAction::BankChangesItsWord,
-    ModelAction::BankIsHeard,
-    ModelAction::OperatorStops,
-    ModelAction::OperatorsFail,
-    ModelAction::OperatorsFindPaid,
-    ModelAction::Rings,
-    ModelAction::CarefulOperatorSigns,
-    ModelAction::CarelessOperatorSigns,
-    ModelAction::DebtGivenBack,
-    ModelAction::DebtPaid,
-    ModelAction::PaidAgain,
-    ModelAction::GivenBack,
-    ModelAction::UserMovesFunds,
-    ModelAction::UserCancels,
-    ModelAction::AnybodyRefunds,
-    ModelAction::GivenUp(Command::Settle),
-    ModelAction::GivenUp(Command::GiveBack),
-];
+impl<A: Copy> Action<A> {
+    const OF_LOCK: [Self; 21] = [
+        Self::Tick,
+        Self::Mined(Command::Create),
+        Self::Mined(Command::Fill),
+        Self::Mined(Command::Settle),
+        Self::Mined(Command::GiveBack),
+        Self::Mined(Command::ReturnFilled),
+        Self::GivenUp(Command::Create),
+        Self::GivenUp(Command::Fill),
+        Self::Reported,
+        Self::ReportedAgain,
+        Self::Reorganized,
+        Self::ConversionBegins,
+        Self::ConversionEnds { well: true },
+        Self::ConversionEnds { well: false },
+        Self::ConversionGivenUp,
+        Self::CarefulOperatorSigns,
+        Self::CarelessOperatorSigns,
+        Self::DebtGivenBack,
+        Self::UserMovesFunds,
+        Self::UserCancels,
+        Self::AnybodyRefunds,
+    ];
+}
 
-/// How much of the world is explored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ExplorationBounds {
-    pub(super) reorgs: u8,
-    pub(super) restores: u8,
-    /// How often the bank changes its word.
-    pub(super) changes: u8,
-    /// The timelock leaves time for a worker's turn and a transaction.
-    pub(super) has_margin: bool,
+/// Who makes the payout, and what is known of it.
+pub(super) trait Payout: Clone + Debug + Eq + Hash + Send + Sync + Sized + 'static {
+    type Action: Copy + Debug + PartialEq + Send + Sync + 'static;
+    const ACTIONS: &'static [Self::Action];
+
+    fn new(bounds: Bounds) -> Self;
+    fn terms() -> &'static Terms;
+    fn properties() -> Vec<Property<Protocol<Self>>>;
+    /// `None`: the action is not possible.
+    fn act(world: &mut World<Self>, action: Self::Action) -> Option<()>;
+    /// A step of the order was written.
+    fn stepped(world: &mut World<Self>, effects: &[Effect]);
+    /// The order is about to be settled, for a payout that may have been made.
+    fn is_settling(world: &World<Self>) -> bool;
+    /// The recipient has the output.
+    fn is_paid(&self) -> bool;
+
+    /// The payment was refused, or stopped before it was made.
+    fn is_refused(&self) -> bool {
+        false
+    }
+
+    /// What was heard says that the payment is made.
+    fn is_booked(&self) -> bool {
+        false
+    }
+
+    /// The maker has the input again.
+    fn returned(&mut self) {}
+
+    /// The recipient has the output twice.
+    fn is_paid_twice(&self) -> bool {
+        false
+    }
+
+    /// The payer changed its word, and the service could not know it when it did its part.
+    fn is_the_payers(&self) -> bool {
+        false
+    }
+
+    /// An operator is paged until what the payer said is put right.
+    fn is_contradicted(&self) -> bool {
+        false
+    }
+}
+
+/// The settlement of the code that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stored(State);
+
+impl Hash for Stored {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        serde_json::to_string(&self.0).unwrap_or_default().hash(hasher);
+    }
+}
+
+impl Deref for Stored {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct World<S> {
-    clock: Clock,
-    pub(super) service: S,
+pub(super) struct World<P> {
+    pub(super) clock: Clock,
+    pub(super) state: Stored,
+    pub(super) payout: P,
     /// The conversion was called.
     is_converting: bool,
     /// The desk has: its answer is the moment.
-    has_converted: bool,
-    /// The payout's row shows that a call may have reached the bank.
-    is_called: bool,
-    /// The row has forgotten a call. The bank's own memory has not.
-    was_restored: bool,
-    /// Workers that have decided to call, and calls in flight.
-    callers: u8,
-    calls: u8,
-    pub(super) bank: Bank,
-    pub(super) bank_received: u8,
-    /// Not heard yet, oldest first.
-    words: Vec<Word>,
-    /// The payment's row: what was heard.
-    row: PaymentStanding,
-    /// Its last word that was heard says that the payment is made.
-    is_said_paid: bool,
-    /// A return was heard that the settlement has not taken.
-    is_return_open: bool,
-    is_heard_at_once: bool,
-    /// The bank has changed its word.
-    pub(super) has_changed: bool,
-    /// It was heard before the timelock that the payment is made.
-    is_known_in_time: bool,
-    /// The input went back, or the output was paid another way, although it was known that the payment is made.
-    pub(super) is_blamed: bool,
+    pub(super) has_converted: bool,
     is_wallet_empty: bool,
     pub(super) slot: Slot,
-    commands: BTreeSet<Command>,
+    pub(super) commands: BTreeSet<Command>,
     /// Not applied yet, oldest first.
     facts: Vec<Fact>,
     last_reported: Option<Fact>,
-    left: ExplorationBounds,
+    pub(super) left: Bounds,
     signatures: [bool; 2],
     pub(super) was_filled: bool,
     pub(super) was_owing: bool,
     pub(super) cancelled_by_user: bool,
     pub(super) returned_by_operators: bool,
     pub(super) debt_returned: bool,
-    /// Beside the bank's payment.
-    pub(super) debt_paid: bool,
-    /// The input of a payment that came back.
-    is_given_back: bool,
 }
 
-impl<S: Service> World<S> {
-    pub(super) fn new(bounds: ExplorationBounds) -> Self {
+impl<P: Payout> World<P> {
+    pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             clock: Clock::LockBy,
-            service: S::begin(),
+            state: Stored(State::Locking),
+            payout: P::new(bounds),
             is_converting: false,
             has_converted: false,
-            is_called: false,
-            was_restored: false,
-            callers: 0,
-            calls: 0,
-            bank: Bank::Idle,
-            bank_received: 0,
-            words: Vec::new(),
-            row: bank::UNHEARD,
-            is_said_paid: false,
-            is_return_open: false,
-            is_heard_at_once: bounds.changes == 0,
-            has_changed: false,
-            is_known_in_time: false,
-            is_blamed: false,
             is_wallet_empty: false,
             slot: Slot::None,
             commands: BTreeSet::from([Command::Create]),
@@ -303,134 +337,95 @@ impl<S: Service> World<S> {
             cancelled_by_user: false,
             returned_by_operators: false,
             debt_returned: false,
-            debt_paid: false,
-            is_given_back: false,
         }
     }
 
     /// The possible actions that change something, with their results.
-    pub(super) fn possible(&self) -> impl Iterator<Item = (ModelAction, Self)> + '_ {
-        ACTIONS.into_iter().filter_map(|action| Some((action, self.after(action)?)))
+    pub(super) fn possible(&self) -> impl Iterator<Item = (Action<P::Action>, Self)> + '_ {
+        let payout = P::ACTIONS.iter().map(|action| Action::Payout(*action));
+        Action::OF_LOCK.into_iter().chain(payout).filter_map(|action| Some((action, self.after(action)?)))
     }
 
     /// The world after an action. `None`: it is not possible, or changes nothing.
-    pub(super) fn after(&self, action: ModelAction) -> Option<Self> {
+    pub(super) fn after(&self, action: Action<P::Action>) -> Option<Self> {
         let mut world = self.clone();
         world.act(action)?;
-        world.was_owing |= world.service.is_owing();
+        world.was_owing |= world.is_owing();
         (world != *self).then_some(world)
     }
 
-    /// The maker has the input again, and the beneficiary has the output.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.time()
+    }
+
+    pub(super) fn has(&self, defect: Defect) -> bool {
+        self.left.defect == Some(defect)
+    }
+
+    /// An order whose payout has failed has ended.
+    pub(super) fn ends_unpaid(&self) -> bool {
+        self.has(Defect::EndsUnpaid) || self.has(Defect::FailsSent)
+    }
+
+    /// The books have a debt, and an operator is paged.
+    pub(super) fn is_owing(&self) -> bool {
+        matches!(*self.state, State::Owing { .. })
+    }
+
+    /// The maker has the input again, and the recipient has the output.
     pub(super) fn maker_has_both(&self) -> bool {
-        let is_paid = self.bank == Bank::Paid || self.debt_paid;
-        is_paid && (self.slot == Slot::Returned || self.debt_returned)
+        self.payout.is_paid() && (self.slot == Slot::Returned || self.debt_returned)
     }
 
-    /// The beneficiary has the output from the bank and another way.
-    pub(super) fn beneficiary_is_paid_twice(&self) -> bool {
-        self.bank == Bank::Paid && self.debt_paid
-    }
-
-    /// The bank changed its word, and the service could not know it when it did its part.
-    pub(super) const fn is_the_banks(&self) -> bool {
-        self.has_changed && !self.is_blamed
-    }
-
-    /// No action remains: what was owed is paid, or is a debt in the books and pages an operator. What the bank has done
+    /// No action remains: what was owed is paid, or is a debt in the books and pages an operator. What the payer has done
     /// to both sides pages, too.
     pub(super) fn is_settled_up(&self) -> bool {
-        let is_paid = self.bank == Bank::Paid || self.debt_paid;
+        let is_excused = self.payout.is_the_payers() && self.payout.is_contradicted();
         match self.slot {
             // Paid again, or given back, and then the bank took its return back.
-            _ if self.maker_has_both() || self.beneficiary_is_paid_twice() => {
-                self.is_the_banks() && self.is_contradicted()
-            }
-            Slot::Settled if is_paid => matches!(self.service.name(), "completed" | "reversed"),
-            _ if is_paid => self.is_the_banks() && self.is_contradicted(),
+            _ if self.maker_has_both() || self.payout.is_paid_twice() => is_excused,
+            Slot::Settled if self.payout.is_paid() => matches!(self.state.name(), "completed" | "reversed"),
+            _ if self.payout.is_paid() => is_excused,
             Slot::None | Slot::Returned => true,
-            Slot::Settled => self.service.is_owing() || self.debt_returned,
+            Slot::Settled => self.is_owing() || self.debt_returned,
             Slot::Locked | Slot::Filled => false,
         }
     }
 
-    /// The desk has converted, and the order has ended without it.
-    pub(super) fn has_unused_conversion(&self) -> bool {
-        let has_ended = match self.service.name() {
-            "conversion_failed" | "payout_failed" => true,
-            "reversed" => self.is_given_back,
-            _ => false,
-        };
-        self.has_converted && has_ended
-    }
-
     pub(super) fn is_end(&self, name: &str, slot: Slot) -> bool {
-        self.service.name() == name && self.slot == slot
+        self.state.name() == name && self.slot == slot
     }
 
-    fn act(&mut self, action: ModelAction) -> Option<()> {
+    fn act(&mut self, action: Action<P::Action>) -> Option<()> {
         match action {
-            ModelAction::Tick => self.tick(),
-            ModelAction::Mined(command) => self.mine(command),
-            ModelAction::GivenUp(command) => self.give_up(command),
-            ModelAction::Reported => self.tell(),
-            ModelAction::ReportedAgain => self.last_reported.and_then(|fact| self.take_in(fact)),
-            ModelAction::Reorganized => self.reorganize(),
-            ModelAction::Restored => self.restore(),
-            ModelAction::ConversionBegins
-            | ModelAction::ConversionEnds { .. }
-            | ModelAction::ConversionGivenUp => self.convert(action),
-            ModelAction::Claimed { is_answered } => self.claim(is_answered),
-            ModelAction::CallSent
-            | ModelAction::CallRefused
-            | ModelAction::WorkerStops
-            | ModelAction::CallLost
-            | ModelAction::BankReceives
-            | ModelAction::BankPays
-            | ModelAction::BankFails
-            | ModelAction::BankChangesItsWord
-            | ModelAction::BankIsHeard
-            | ModelAction::OperatorStops => self.bank(action),
-            ModelAction::OperatorsFail
-            | ModelAction::OperatorsFindPaid
-            | ModelAction::Rings
-            | ModelAction::PaidAgain
-            | ModelAction::GivenBack => self.office(action),
-            ModelAction::CarefulOperatorSigns
-            | ModelAction::CarelessOperatorSigns
-            | ModelAction::DebtGivenBack
-            | ModelAction::DebtPaid
-            | ModelAction::UserMovesFunds
-            | ModelAction::UserCancels
-            | ModelAction::AnybodyRefunds => self.people(action),
+            Action::Tick => self.tick(),
+            Action::Mined(command) => self.mine(command),
+            Action::GivenUp(command) => self.give_up(command),
+            Action::Reported => self.tell(),
+            Action::ReportedAgain => self.last_reported.and_then(|fact| self.step(fact.happened(self.now()))),
+            Action::Reorganized => self.reorganize(),
+            Action::ConversionBegins | Action::ConversionEnds { .. } | Action::ConversionGivenUp => {
+                self.convert(action)
+            }
+            Action::CarefulOperatorSigns
+            | Action::CarelessOperatorSigns
+            | Action::DebtGivenBack
+            | Action::UserMovesFunds
+            | Action::UserCancels
+            | Action::AnybodyRefunds => self.people(action),
+            Action::Payout(action) => P::act(self, action),
         }
     }
 
+    /// Between the time to settle and the timelock a worker has a turn and the relayer a transaction.
     fn tick(&mut self) -> Option<()> {
         let next = self.clock.next()?;
-        let is_due = match next {
-            Clock::Timelock => self.left.has_margin && self.slot == Slot::Filled && self.is_settling(),
-            Clock::FillDeadline => S::NEVER_FILLS_LATE && self.slot == Slot::Locked && self.is_filling(),
-            Clock::LockBy | Clock::TooLateToBegin | Clock::TooLateToPay | Clock::TimelockNear => false,
-        };
-        if is_due {
+        let is_last = next == Clock::Timelock && self.slot == Slot::Filled && !self.has(Defect::NoMargin);
+        if is_last && (self.commands.contains(&Command::Settle) || P::is_settling(self)) {
             return None;
         }
         self.clock = next;
         Some(())
-    }
-
-    /// The funds are about to be released, for a payout that may have been made.
-    fn is_settling(&self) -> bool {
-        let is_unanswered =
-            self.service.requested(self.taken(), RailResponse::Silence, self.clock) == Then::Settle;
-        let is_asked = self.service.first(LegKind::Payout, self.taken(), self.clock) == First::Ask;
-        self.commands.contains(&Command::Settle) || is_asked && is_unanswered || self.rings()
-    }
-
-    fn is_filling(&self) -> bool {
-        let is_unheard = self.bank == Bank::Paid && self.service.name() == "paying";
-        self.commands.contains(&Command::Fill) || is_unheard
     }
 
     fn mine(&mut self, command: Command) -> Option<()> {
@@ -446,7 +441,9 @@ impl<S: Service> World<S> {
     }
 
     fn happens(&mut self, slot: Slot, fact: Fact) {
-        self.is_blamed |= slot == Slot::Returned && self.is_known_in_time;
+        if slot == Slot::Returned {
+            self.payout.returned();
+        }
         self.slot = slot;
         self.facts.push(fact);
     }
@@ -471,25 +468,35 @@ impl<S: Service> World<S> {
     }
 
     fn tell(&mut self) -> Option<()> {
-        if self.facts.is_empty() {
-            return None;
-        }
-        let fact = self.facts.remove(0);
+        let fact = *self.facts.first()?;
+        self.facts.remove(0);
         self.last_reported = Some(fact);
         // A fact that does not apply is recorded and consumed.
-        let _ = self.take_in(fact);
+        let _ = self.step(fact.happened(self.now()));
         Some(())
     }
 
-    fn take_in(&mut self, fact: Fact) -> Option<()> {
-        self.step(fact.happened(self.clock))
-    }
-
-    fn step(&mut self, happened: Happened) -> Option<()> {
-        let (next, commands) = self.service.step(happened)?;
-        self.service = next;
-        self.commands.extend(commands);
-        self.take_return();
+    pub(super) fn step(&mut self, happened: Happened) -> Option<()> {
+        let reopens = matches!(happened, Happened::FoundPaid { .. } | Happened::TimelockNear);
+        if reopens && self.ends_unpaid() && self.state.name() == "payout_failed" {
+            return None;
+        }
+        let step = self.state.0.clone().step(P::terms(), happened).ok()?;
+        self.state = Stored(step.next);
+        // What is withdrawn stays possible: its transaction may be on its way.
+        for (effect, command) in [
+            (Effect::Fill, Command::Fill),
+            (Effect::Settle, Command::Settle),
+            (Effect::GiveBack, Command::GiveBack),
+        ] {
+            if step.effects.contains(&effect) {
+                self.commands.insert(command);
+            }
+        }
+        P::stepped(self, &step.effects);
+        if self.has(Defect::NoCommitment) && matches!(*self.state, State::Committing { .. }) {
+            return self.step(Happened::Filled { at: self.now() });
+        }
         Some(())
     }
 
@@ -499,39 +506,26 @@ impl<S: Service> World<S> {
         Some(())
     }
 
-    /// No process ran at the moment of the restore, and no call of them is on its way any more. Only a payout that the
-    /// bank has not answered: else the state that was restored is an earlier one.
-    fn restore(&mut self) -> Option<()> {
-        let is_unanswered = self.service.awaits_first_answer() && self.callers + self.calls == 0;
-        if !self.is_called || !is_unanswered {
-            return None;
-        }
-        self.left.restores = self.left.restores.checked_sub(1)?;
-        (self.is_called, self.was_restored) = (false, true);
-        Some(())
-    }
-
-    fn convert(&mut self, action: ModelAction) -> Option<()> {
+    fn convert(&mut self, action: Action<P::Action>) -> Option<()> {
         let claim = CallRecord { called_before: self.is_converting, in_flight: false };
-        let first = self.service.first(LegKind::Offramp, claim, self.clock);
-        let at = at(self.clock);
-        let answer = match (action, first) {
-            (ModelAction::ConversionBegins, First::Call) => {
+        let at = self.now();
+        let answer = match (action, self.state.first(LegKind::Offramp, claim, at)) {
+            (Action::ConversionBegins, First::Call) => {
                 self.is_converting = true;
                 return Some(());
             }
             // The desk has never seen it.
-            (ModelAction::ConversionBegins, First::Ask) if !self.is_converting => {
-                return match self.service.requested(claim, RailResponse::NeverSeen, self.clock) {
+            (Action::ConversionBegins, First::Ask) if !self.is_converting => {
+                return match self.state.requested(claim, RailResponse::NeverSeen, at) {
                     Then::Withhold(why) => self.step(Happened::Withheld { why, at }),
                     Then::Take(_) | Then::Call | Then::Settle | Then::Later { .. } => None,
                 };
             }
-            (ModelAction::ConversionEnds { well }, First::Ask) if self.is_converting => {
+            (Action::ConversionEnds { well }, First::Ask) if self.is_converting => {
                 self.has_converted = well;
                 if well { RailAnswer::Done(done()) } else { refused() }
             }
-            (ModelAction::ConversionGivenUp, First::Call | First::Ask) => {
+            (Action::ConversionGivenUp, First::Call | First::Ask) => {
                 let (code, message) = ("c".to_owned(), "m".to_owned());
                 return self.step(Happened::ConversionGivenUp { code, message, at });
             }
@@ -540,37 +534,33 @@ impl<S: Service> World<S> {
         self.step(Happened::Offramp { answer, at })
     }
 
-    fn people(&mut self, action: ModelAction) -> Option<()> {
+    fn people(&mut self, action: Action<P::Action>) -> Option<()> {
         match action {
-            ModelAction::CarefulOperatorSigns => {
-                let is_stopped = self.bank == Bank::Failed || self.service.name() == "payout_failed";
-                self.signatures[0] |= is_stopped && !self.is_booked();
+            Action::CarefulOperatorSigns => {
+                let is_stopped = self.state.name() == "payout_failed" || self.payout.is_refused();
+                self.signatures[0] |= is_stopped && !self.payout.is_booked();
             }
-            ModelAction::CarelessOperatorSigns => self.signatures[1] = true,
-            ModelAction::DebtGivenBack if !self.is_booked() => {
-                self.step(Happened::DebtReturned { done: done(), at: at(self.clock) })?;
+            Action::CarelessOperatorSigns => self.signatures[1] = true,
+            Action::DebtGivenBack if !self.payout.is_booked() => {
+                self.step(Happened::DebtReturned { done: done(), at: self.now() })?;
                 self.debt_returned = true;
             }
-            ModelAction::DebtPaid if self.may_pay_another_way() => {
-                self.step(Happened::Payout { answer: RailAnswer::Done(done()), at: at(self.clock) })?;
-                self.debt_paid = true;
-            }
             // It matters before the lock only.
-            ModelAction::UserMovesFunds if self.slot == Slot::None && self.clock == Clock::LockBy => {
+            Action::UserMovesFunds if self.slot == Slot::None && self.clock == Clock::LockBy => {
                 self.is_wallet_empty ^= true;
             }
-            ModelAction::UserCancels if self.slot == Slot::Locked && self.clock >= Clock::FillDeadline => {
+            Action::UserCancels if self.slot == Slot::Locked && self.clock >= Clock::FillDeadline => {
                 self.cancelled_by_user = true;
                 self.happens(Slot::Returned, Fact::Refunded);
             }
-            ModelAction::AnybodyRefunds
+            Action::AnybodyRefunds
                 if matches!(self.slot, Slot::Locked | Slot::Filled) && self.clock == Clock::Timelock =>
             {
                 self.happens(Slot::Returned, Fact::Refunded);
             }
             _ => return None,
         }
-        if self.signatures == [true; 2] && !self.is_booked() {
+        if self.signatures == [true; 2] && !self.payout.is_booked() {
             self.commands.insert(Command::ReturnFilled);
         }
         Some(())
@@ -579,7 +569,7 @@ impl<S: Service> World<S> {
 
 /// The same at every moment, so that worlds which differ in nothing else are equal.
 pub(super) fn done() -> LegDone {
-    LegDone { provider_reference: "r".to_owned(), occurred_at: at(Clock::LockBy) }
+    LegDone { provider_reference: "r".to_owned(), occurred_at: Clock::LockBy.time() }
 }
 
 pub(super) fn refused() -> RailAnswer {

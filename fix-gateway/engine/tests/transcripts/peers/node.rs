@@ -2,18 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{
-    super::{
-        super::{Now, Output, ResendSlice, Session, SessionConfig, Stored, Transmit},
-        world::{at, config},
-    },
-    Link,
-};
-use crate::{
+use dvp_fix::{
     SeqNum,
     codec::{Body, Message, MsgType},
+    session::{Now, Output, ResendSlice, Session, SessionConfig, Stored, Transmit},
     tag,
 };
+
+use super::Link;
+use crate::driver::{at, config};
 
 /// The state that survives a stop of the process.
 #[derive(Debug, Default)]
@@ -52,7 +49,7 @@ fn agreed(resend_request_chunk: Option<u64>, next_expected_msg_seq_num: bool) ->
         queue_max: 6,
         resend_request_chunk,
         next_expected_msg_seq_num,
-        ..config()
+        ..config(("FIX.4.4", "FIX.4.4"))
     }
 }
 

@@ -3,15 +3,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{
-    super::super::super::codec::{Body, Message, encode},
-    Link,
-};
-use crate::{
+use dvp_fix::{
     SeqNum, UtcNanos,
-    codec::{Head, MsgType},
+    codec::{Body, Head, Message, MsgType, encode},
     tag,
 };
+
+use super::Link;
 
 const HEART_BEAT: Duration = Duration::from_secs(10);
 
@@ -139,7 +137,7 @@ impl Initiator {
     fn put(&mut self, seq: u64, msg_type: MsgType, body: &Body, is_again: bool, link: &mut Link) {
         let Some(connection) = &mut self.connection else { return };
         connection.last_sent = self.now;
-        let sending_time = super::super::world::at(self.now).utc;
+        let sending_time = crate::driver::at(self.now).utc;
         let mut frame = Vec::new();
         let head = Head {
             begin_string: "FIX.4.4",
