@@ -17,6 +17,7 @@ use dvp_store::webhooks::leases::EndpointLease;
 use dvp_store::webhooks::{self as endpoints, NoticeKind};
 use dvp_store::workers::{self, ItemError, Items, Step, Worker, guarded};
 use dvp_store::{Acquire as _, PgConnection, PgPool, PoolConnection, StoreError};
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
@@ -28,6 +29,10 @@ const BATCH: usize = 1024;
 /// How often a batch is retried before its deliveries stay in the queue unchanged.
 const TRIES: u32 = 3;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// How many parts of an endpoint's outcomes are refused before all others that are refused are put off together.
+const REFUSED_MAX: u32 = 4;
+/// How many endpoints' outcomes are written at once after a batch was refused.
+const PARTS_AT_ONCE: usize = 4;
 /// The delay of a delivery after a fault of our own.
 const OURS_PAUSE: Duration = Duration::from_secs(60);
 /// The longest time to write a batch.
@@ -120,6 +125,20 @@ impl OutcomeBatch {
         Self { leases, ended, verdicts }
     }
 
+    /// The outcomes of each endpoint.
+    fn of_each_endpoint(self) -> Vec<Self> {
+        let mut parts: BTreeMap<String, Self> = BTreeMap::new();
+        for (end, (route, verdict)) in self.ended.into_iter().zip(self.verdicts) {
+            let part = parts.entry(route.endpoint_id.clone()).or_insert_with_key(|id| {
+                let leases = self.leases.iter().filter(|lease| lease.endpoint_id == *id).cloned().collect();
+                Self { leases, ended: Vec::new(), verdicts: Vec::new() }
+            });
+            part.ended.push(end);
+            part.verdicts.push((route, verdict));
+        }
+        parts.into_values().collect()
+    }
+
     fn halves(mut self) -> [Self; 2] {
         let middle = self.ended.len() / 2;
         let (ended, verdicts) = (self.ended.split_off(middle), self.verdicts.split_off(middle));
@@ -152,21 +171,21 @@ pub(super) async fn run(
         }
         tokio::join!(items.refresh(), sending.refresh());
         note_own_faults(&sending, &gathered).await;
-        // Of a batch that is refused the halves are written: one outcome takes no other along.
-        let mut parts = vec![OutcomeBatch::new(gathered.drain(..))];
-        while let Some(batch) = parts.pop() {
-            let written = match write_or_leave(pool, &mut conn, &batch).await {
-                Written::Yes => {
-                    note_written(&items, &batch).await;
-                    true
-                }
-                Written::No => false,
-                Written::Refused if batch.ended.len() > 1 => {
-                    parts.extend(batch.halves());
-                    continue;
-                }
-                Written::Refused => put_off(pool, &items, &batch).await,
-            };
+        let batch = OutcomeBatch::new(gathered.drain(..));
+        let done = match write_or_leave(pool, &mut conn, &batch, TRIES).await {
+            Written::Yes => {
+                note_written(&items, &batch).await;
+                vec![(batch, true)]
+            }
+            Written::No => vec![(batch, false)],
+            // No endpoint takes another along, nor waits for it.
+            Written::Refused | Written::TimedOut => {
+                let parts = stream::iter(batch.of_each_endpoint());
+                let parts = parts.map(|part| write_apart(pool, &items, part)).buffer_unordered(PARTS_AT_ONCE);
+                parts.collect::<Vec<_>>().await.into_iter().flatten().collect()
+            }
+        };
+        for (batch, written) in done {
             announcer.changed();
             let ids = batch.ended.iter().map(|end| end.id);
             let batch = batch.verdicts.into_iter().map(|(route, _)| route).zip(ids).collect();
@@ -174,6 +193,33 @@ pub(super) async fn run(
             let _ = events.send(SenderEvent::PutDown { batch, written });
         }
     }
+}
+
+/// Writes the outcomes of one endpoint whose batch was refused; of those that are refused again, the halves. Returns
+/// the parts, and whether each was written.
+async fn write_apart(pool: &PgPool, items: &Items, batch: OutcomeBatch) -> Vec<(OutcomeBatch, bool)> {
+    let (mut conn, mut parts, mut done, mut refused) = (None, vec![batch], Vec::new(), 0);
+    while let Some(batch) = parts.pop() {
+        let is_one = batch.ended.len() == 1;
+        let written = match write_or_leave(pool, &mut conn, &batch, if is_one { TRIES } else { 1 }).await {
+            Written::Yes => {
+                note_written(items, &batch).await;
+                true
+            }
+            Written::No => false,
+            Written::Refused if !is_one && refused < REFUSED_MAX => {
+                parts.extend(batch.halves());
+                continue;
+            }
+            // The halves would take as long again.
+            Written::Refused | Written::TimedOut => {
+                refused += 1;
+                put_off(pool, items, &batch).await
+            }
+        };
+        done.push((batch, written));
+    }
+    done
 }
 
 /// An endpoint that nothing is sent to because of a fault of our own is set aside until an attempt is made.
@@ -202,20 +248,21 @@ async fn note_written(items: &Items, batch: &OutcomeBatch) {
     }
 }
 
-/// The outcome of one delivery cannot be written as it is: the delivery is due again later. Returns whether that was
-/// written.
+/// Outcomes of one endpoint cannot be written as they are: their deliveries are due again later. Returns whether that
+/// was written.
 async fn put_off(pool: &PgPool, items: &Items, batch: &OutcomeBatch) -> bool {
     let Some((end, (route, _))) = batch.ended.first().zip(batch.verdicts.first()) else { return true };
-    let id = end.id.to_string();
-    items.note(&id, &route.endpoint_id, Err("the outcome of an attempt cannot be written".to_owned())).await;
-    let again = Ended { attempt: None, next: Next::Again(OURS_PAUSE), ..end.clone() };
+    let why = format!("the outcomes of {} attempts cannot be written", batch.ended.len());
+    items.note(&end.id.to_string(), &route.endpoint_id, Err(why)).await;
+    let off = |end: &Ended| Ended { attempt: None, next: Next::Again(OURS_PAUSE), ..end.clone() };
+    let off: Vec<Ended> = batch.ended.iter().map(off).collect();
     let putting = async {
         let mut conn = pool.acquire().await?;
-        deliveries::end(&mut conn, &batch.leases, std::slice::from_ref(&again)).await
+        deliveries::end(&mut conn, &batch.leases, &off).await
     };
-    let written: Result<_, StoreError> = putting.await;
+    let written: Result<_, ItemError<StoreError>> = guarded(OUTCOME_MAX, putting).await;
     if let Err(error) = &written {
-        error!(%error, delivery = end.id, "a delivery could not be put off, it will be sent again");
+        error!(%error, delivery = end.id, "deliveries could not be put off, they will be sent again");
     }
     written.is_ok()
 }
@@ -226,11 +273,17 @@ enum Written {
     No,
     /// It contains something that the database does not take.
     Refused,
+    /// The database answers, but not to this.
+    TimedOut,
 }
 
 /// The connection is kept for the next batch.
-async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &OutcomeBatch) -> Written {
-    let mut left = TRIES;
+async fn write_or_leave(
+    pool: &PgPool,
+    kept: &mut Option<PoolConnection>,
+    batch: &OutcomeBatch,
+    mut left: u32,
+) -> Written {
     let error = loop {
         left -= 1;
         match guarded(OUTCOME_MAX, write(pool, kept, batch)).await {
@@ -249,7 +302,11 @@ async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch:
     let count = batch.ended.len();
     error!(%error, count, "delivery outcomes could not be written");
     // While the database answers, it is about these outcomes.
-    if answers(pool).await { Written::Refused } else { Written::No }
+    match error {
+        _ if !answers(pool).await => Written::No,
+        ItemError::TimedOut(_) => Written::TimedOut,
+        ItemError::Failed(_) | ItemError::Panicked(_) => Written::Refused,
+    }
 }
 
 async fn create_log(pool: &PgPool) -> Result<(), StoreError> {

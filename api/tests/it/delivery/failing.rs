@@ -145,9 +145,13 @@ async fn an_endpoint_whose_attempts_fail_here_holds_up_no_other() {
     Endpoints::new(DELIVERY).await.hold(Worker::Deliveries).await;
 }
 
+const MANY_DELIVERIES: &str = "insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body) \
+                               select id, partner_id, 'evt_' || gen_random_uuid(), 'payout.completed', 'test', '{}' \
+                               from webhook_endpoint, generate_series(1, 10)";
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outcome_that_cannot_be_written_holds_up_no_other() {
-    Endpoints::new(DELIVERY).await.hold(Worker::Outcomes).await;
+async fn outcomes_that_cannot_be_written_hold_up_no_other() {
+    Endpoints::new(MANY_DELIVERIES).await.hold(Worker::Outcomes).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
