@@ -18,9 +18,6 @@ create table approval (
     note          text,
     decided_at    timestamptz,
     constraint approval_pkey primary key (id),
-    constraint approval_kind_known
-        check (kind in ('execution', 'ledger', 'limit', 'band', 'maker', 'credential', 'operator', 'personal_data',
-                    'instruction', 'break')),
     constraint approval_state_known check (state in ('pending', 'approved', 'denied', 'lapsed')),
     constraint approval_decided check ((state = 'pending') = (decided_at is null)),
     constraint approval_checked check ((state in ('approved', 'denied')) = (checker is not null)),

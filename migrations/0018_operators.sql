@@ -103,6 +103,35 @@ comment on function operator_session_fits_deployment is 'Refuses sessions of reu
 create trigger operator_session_fits_deployment before insert or update on operator_session
     for each row execute function operator_session_fits_deployment();
 
+create table operator_token (
+    id            text not null default 'tok_' || gen_random_uuid(),
+    token_hash    bytea not null,
+    operator_id   text not null,
+    kind          text not null,
+    machine       text not null default '',
+    actions       text[] not null default '{}',
+    source        text,
+    created_at    timestamptz not null default clock_timestamp(),
+    expires_at    timestamptz not null,
+    last_used_at  timestamptz,
+    ended_at      timestamptz,
+    constraint operator_token_pkey primary key (token_hash),
+    constraint operator_token_id_key unique (id),
+    constraint operator_token_operator_fkey foreign key (operator_id) references operator (id),
+    constraint operator_token_hash_length check (octet_length(token_hash) = 32),
+    constraint operator_token_kind_known check (kind in ('login', 'service')),
+    constraint operator_token_service_has_actions check ((kind = 'service') = (cardinality(actions) > 0))
+);
+comment on table operator_token is 'Tokens by which operators act without a session of the console.';
+comment on column operator_token.token_hash is 'SHA-256 of the token, which is not stored.';
+comment on column operator_token.machine is 'Where `dvp login` was run.';
+comment on column operator_token.actions is 'What a service operator may do by it.';
+comment on column operator_token.source is 'The address of its first use; a token of `dvp login` is good from there only.';
+create index operator_token_operator_idx on operator_token (operator_id);
+create index operator_token_expiry_idx on operator_token (expires_at);
+create trigger operator_token_audited after insert or update of ended_at on operator_token
+    for each row execute function audit_append();
+
 create table operator_passkey (
     id             text not null,
     operator_id    text not null,

@@ -7,14 +7,13 @@ use anyhow::{Context as _, bail, ensure};
 use dvp_core::operators::targets::Targets;
 use dvp_core::secrets::Vault;
 use dvp_domain::environment::Environment;
-use dvp_domain::ledger::Owner;
 use dvp_store::database::deployment::{self, EnvironmentMismatch};
 use dvp_store::database::pool::pool_options;
 use dvp_store::database::{Database, TlsFiles};
 use dvp_store::{PgConnection, PgPool};
 use serde_json::Value;
 
-use crate::cli::{EnvArg, PlaceArgs};
+use crate::cli::PlaceArgs;
 use crate::config::Config;
 use crate::sandbox_dir::{self, text};
 
@@ -24,7 +23,7 @@ pub(crate) struct Access {
     pub vault: Vault,
     pub environment: Environment,
     /// The decimals of the assets.
-    decimals: HashMap<String, u8>,
+    pub decimals: HashMap<String, u8>,
     pub targets: Targets,
     pub place: ServiceLocation,
 }
@@ -121,41 +120,20 @@ impl Access {
         Ok(Self { conn, vault: place.vault()?, environment, decimals, targets, place })
     }
 
-    /// Refuses an asset, or a provider, that neither the configuration lists nor the ledger knows.
-    pub(crate) async fn check_known(&mut self, owner: &Owner, asset: &str) -> anyhow::Result<()> {
-        self.check_asset(asset).await?;
-        self.check_provider(owner).await
-    }
-
-    /// Refuses a provider that neither the configuration lists nor the ledger knows.
-    pub(crate) async fn check_provider(&mut self, owner: &Owner) -> anyhow::Result<()> {
-        match owner {
-            Owner::Provider(id) => Ok(self.targets.check_provider(&mut self.conn, id).await?),
-            Owner::Partner { .. } => Ok(()),
-        }
-    }
-
     /// The decimals of a configured asset.
     pub(crate) fn exponent(&self, asset: &str) -> anyhow::Result<u8> {
         self.decimals.get(asset).copied().with_context(|| format!("no asset is called {asset}"))
-    }
-
-    /// Refuses an asset that neither the configuration lists nor the ledger knows.
-    pub(crate) async fn check_asset(&mut self, asset: &str) -> anyhow::Result<()> {
-        Ok(self.targets.check_asset(&mut self.conn, asset).await?)
     }
 
     /// How many decimals each asset has.
     pub(crate) fn decimals(&self) -> HashMap<String, u8> {
         self.decimals.clone()
     }
+}
 
-    /// The deployment's environment, which a command may name to be sure.
-    pub(crate) fn environment(&self, expected: Option<EnvArg>) -> anyhow::Result<Environment> {
-        if let Some(expected) = expected.map(Environment::from) {
-            let (is, named) = (self.environment.as_str(), expected.as_str());
-            ensure!(expected == self.environment, "--env {named}: this is a {is} deployment");
-        }
-        Ok(self.environment)
-    }
+/// The account logged in at this machine, for the record of what is done beside the service.
+pub(crate) fn account() -> String {
+    let names = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
+    let name = names.into_iter().flatten().find(|name| !name.trim().is_empty());
+    format!("{} at this machine", name.as_deref().unwrap_or("somebody"))
 }

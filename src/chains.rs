@@ -9,6 +9,7 @@ use dvp_domain::address::{Address, OwnContracts};
 
 use crate::access::ServiceLocation;
 use crate::cli::ChainPlace;
+use crate::config::Config;
 use crate::sandbox_dir;
 use crate::sandbox_dir::text;
 use serde_json::Value;
@@ -64,30 +65,18 @@ fn named(url: &str, further: &[String], deployment: Deployment) -> ChainConfig {
 }
 
 /// The contracts that no wallet may be: those of the chains' deployments, and the configured tokens.
-pub(crate) fn contracts(place: &ServiceLocation) -> anyhow::Result<OwnContracts> {
+pub(crate) fn contracts(config: &Config) -> anyhow::Result<OwnContracts> {
     let mut contracts = OwnContracts::default();
-    let mut deployed = |chain: &str, deployment: &Deployment| {
-        for (name, contract) in deployment.contracts() {
-            contracts.insert(Address::from_bytes(contract.into_array()), format!("the {name} of {chain}"));
+    for chain in &config.chains {
+        for (name, contract) in chain.deployment()?.contracts() {
+            let name = format!("the {name} of {}", chain.name);
+            contracts.insert(Address::from_bytes(contract.into_array()), name);
         }
-    };
-    match place {
-        ServiceLocation::Sandbox { dir, ready } => {
-            for chain in sandbox_dir::chains(ready) {
-                let ChainConfig { name, deployment, .. } = of_sandbox(dir, ready, chain)?;
-                deployed(&name, &deployment);
-            }
-        }
-        ServiceLocation::Configured(config) => {
-            for chain in &config.chains {
-                deployed(&chain.name, &chain.deployment()?);
-            }
-            for asset in &config.assets {
-                let token = asset.address.as_ref().or(asset.wrapped.as_ref());
-                if let Some(token) = token.and_then(|token| token.parse().ok()) {
-                    contracts.insert(token, format!("the token contract of {}", asset.symbol));
-                }
-            }
+    }
+    for asset in &config.assets {
+        let token = asset.address.as_ref().or(asset.wrapped.as_ref());
+        if let Some(token) = token.and_then(|token| token.parse().ok()) {
+            contracts.insert(token, format!("the token contract of {}", asset.symbol));
         }
     }
     Ok(contracts)

@@ -1,21 +1,16 @@
 //! Arguments that several commands have, and those of the service itself.
 
-mod fix_options;
-mod maker_args;
 mod secret;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use dvp_core::writer::ORDER_PLACES;
-use dvp_domain::environment::Environment;
 use dvp_domain::screening::ScreeningResult;
 
 use crate::config::Role;
 
-pub(crate) use self::fix_options::{Agreed, SessionOptions};
-pub(crate) use self::maker_args::MakerArgs;
 pub(crate) use self::secret::GivenSecret;
 
 #[derive(Debug, Args)]
@@ -148,20 +143,4 @@ pub(crate) struct ChainPlace {
     /// The record that `dvp chain deploy` wrote.
     #[arg(long, value_name = "FILE", requires = "rpc_url")]
     pub deployment: Option<PathBuf>,
-}
-
-/// The environment that a command expects of the deployment.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum EnvArg {
-    Test,
-    Live,
-}
-
-impl From<EnvArg> for Environment {
-    fn from(env: EnvArg) -> Self {
-        match env {
-            EnvArg::Test => Self::Test,
-            EnvArg::Live => Self::Live,
-        }
-    }
 }

@@ -9,10 +9,8 @@ pub(crate) mod bank;
 pub(crate) mod beneficiary;
 pub(crate) mod cell;
 pub(crate) mod chain;
-mod deposit;
 pub(crate) mod doctor;
 pub(crate) mod execution;
-mod fix_control;
 pub(crate) mod fix_session;
 pub(crate) mod key;
 pub(crate) mod ledger;
@@ -100,7 +98,10 @@ pub(crate) enum Command {
     /// Bring the database's schema up to this program's.
     #[command(after_help = "Example:\n  dvp migrate --config dvp.toml")]
     Migrate(PlaceArgs),
-    /// Operators of the console: roles and sign-in links.
+    /// Log in as an operator: a page of the console makes this machine's token yours for an hour.
+    #[command(after_help = "Example:\n  dvp login --config dvp.toml")]
+    Login(PlaceArgs),
+    /// Operators: roles, sign-in links, tokens.
     #[command(subcommand)]
     Operator(OperatorCommand),
     /// Partners: the callers of the service.

@@ -1,6 +1,7 @@
 //! The dvp binary: parses the command line, runs the command, waits for a signal. It decides nothing.
 
 mod access;
+mod actions;
 mod chains;
 mod checkup;
 mod cli;
@@ -21,7 +22,7 @@ mod traces;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{ArgMatches, FromArgMatches as _};
 use tokio_rustls::rustls;
 
 #[global_allocator]
@@ -36,15 +37,20 @@ fn main() -> ExitCode {
     // HTTP and RPC clients use the installed TLS provider, and panic when there is none.
     // An error says that one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = commands::Cli::parse();
-    run(cli).unwrap_or_else(|error| {
+    let matches = actions::command().get_matches();
+    run(&matches).unwrap_or_else(|error| {
         // One line: the failed action and its causes.
         let _ = writeln!(std::io::stderr(), "error: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-fn run(commands::Cli { log_format, otlp_endpoint, command }: commands::Cli) -> anyhow::Result<ExitCode> {
+fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if let Some(asked) = actions::find(matches)? {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        return runtime.block_on(actions::run(asked));
+    }
+    let commands::Cli { log_format, otlp_endpoint, command } = commands::Cli::from_arg_matches(matches)?;
     let (log, traces) = match &command {
         commands::Command::Serve(args) => {
             let config = config::Config::read(&args.config)?;
@@ -78,6 +84,7 @@ async fn carry_out(command: commands::Command) -> anyhow::Result<ExitCode> {
         Command::Sandbox(_) => anyhow::bail!(NO_SANDBOX),
         Command::Serve(args) => serve::run(args).await?,
         Command::Migrate(args) => commands::migrate::run(args).await?,
+        Command::Login(place) => return actions::login(place).await,
         Command::Operator(command) => commands::operator::run(command).await?,
         Command::Partner(command) => commands::partner::run(command).await?,
         Command::Cell(command) => commands::cell::run(command).await?,

@@ -173,7 +173,6 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
             .map(|asset| (asset.symbol.clone(), asset.exponent))
             .collect(),
         targets,
-        stale_fix_types: dvp_fix_gateway::stale_types(),
         proxies: Vec::new(),
         sessions: SessionPolicy::default(),
         provider: None,

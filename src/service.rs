@@ -24,6 +24,7 @@ use dvp_core::writer::Writer;
 use dvp_domain::address::Address;
 use dvp_domain::reconcile::Patience;
 use dvp_fix_gateway::{FixGateway, GatewayConfig, ListenerConfig};
+use dvp_ops::FixRules;
 use dvp_rails::iso20022::BankFiles;
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::bank::Bank;
@@ -174,7 +175,7 @@ impl Service {
             None => (None, None),
         };
         let console = match console {
-            Some(console) => Some(parts.console(pools, Arc::clone(&vault), console).await?),
+            Some(console) => Some(parts.console(pools, &engine, Arc::clone(&vault), console).await?),
             None => None,
         };
         if indexer {
@@ -299,6 +300,7 @@ impl Parts {
     async fn console(
         &mut self,
         pools: &Pools,
+        engine: &Engine,
         vault: Arc<Vault>,
         console: ConsoleParts,
     ) -> anyhow::Result<SocketAddr> {
@@ -316,8 +318,9 @@ impl Parts {
             settings.origins =
                 hosts.iter().map(|host| format!("http://{host}").parse()).collect::<Result<_, _>>()?;
         }
-        let serving =
-            dvp_console::serve(listener, Console::new(pools.clone(), vault, settings), self.shutdown.clone());
+        let contracts = engine.context().chains.contracts().clone();
+        let console = Console::new(pools.clone(), vault, settings, contracts, fix_rules());
+        let serving = dvp_console::serve(listener, console, self.shutdown.clone());
         self.tasks.spawn(named("console", logged("console", serving)));
         Ok(local)
     }
@@ -395,5 +398,13 @@ async fn named(name: &'static str, part: impl Future<Output = ()>) -> &'static s
 async fn logged<E: std::fmt::Display>(name: &'static str, part: impl Future<Output = Result<(), E>>) {
     if let Err(error) = part.await {
         error!(%error, part = name, "component ended with an error");
+    }
+}
+
+/// What operators' actions ask the FIX gateway.
+pub(crate) fn fix_rules() -> FixRules {
+    FixRules {
+        stale_types: dvp_fix_gateway::stale_types(),
+        check: |session, settings| Ok(dvp_fix_gateway::check_agreement(session, settings)?),
     }
 }

@@ -10,7 +10,7 @@ use xtask::modules;
 use xtask::workspace::{self, Member};
 
 /// Each crate and the crates of ours it may use. Optional dependencies count.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("dvp-domain", &[]),
     ("dvp-store", &["dvp-domain"]),
     ("dvp-rails", &["dvp-domain", "dvp-store"]),
@@ -19,7 +19,8 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("dvp-archive", &["dvp-domain", "dvp-store"]),
     ("dvp-core", &["dvp-domain", "dvp-rails", "dvp-store"]),
     ("dvp-api", &["dvp-core", "dvp-domain", "dvp-store"]),
-    ("dvp-console", &["dvp-core", "dvp-domain", "dvp-store"]),
+    ("dvp-ops", &["dvp-core", "dvp-domain", "dvp-rails", "dvp-store"]),
+    ("dvp-console", &["dvp-core", "dvp-domain", "dvp-ops", "dvp-store"]),
     ("dvp-fix-gateway", &["dvp-core", "dvp-domain", "dvp-fix", "dvp-store"]),
     ("dvp-chain-indexer", &["dvp-core", "dvp-domain", "dvp-sandbox", "dvp-store"]),
     (
@@ -32,6 +33,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "dvp-core",
             "dvp-domain",
             "dvp-fix-gateway",
+            "dvp-ops",
             "dvp-rails",
             "dvp-sandbox",
             "dvp-store",
@@ -47,6 +49,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "dvp-domain",
             "dvp-fix",
             "dvp-fix-gateway",
+            "dvp-ops",
             "dvp-rails",
             "dvp-sandbox",
             "dvp-store",
@@ -58,12 +61,13 @@ const ALLOWED: [(&str, &[&str]); 15] = [
 ];
 
 /// The members of the workspace.
-const FOLDERS: [&str; 15] = [
+const FOLDERS: [&str; 16] = [
     ".",
     "core",
     "core/domain",
     "core/store",
     "core/rails",
+    "ops",
     "fix-gateway",
     "fix-gateway/engine",
     "chain-indexer",
@@ -372,4 +376,31 @@ fn no_two_migrations_have_one_number() {
         assert!(numbers.insert(number), "{name}: another migration has its number");
     }
     assert!((1..=25).contains(&numbers.len()), "one migration a subject: {numbers:?}");
+}
+
+/// What commands may call of the functions of operators: what reads, and what works on the database itself.
+const OF_COMMANDS: [&str; 13] = [
+    "accounts::token_hash",
+    "accounts::{add, invite}",
+    "accounts::{new_token, token_hash}",
+    "keys::SCOPES",
+    "ledger_operations::LEDGER",
+    "makers",
+    "personal_data",
+    "personal_data::AGE_LEAST",
+    "requests::Maker",
+    "rotation",
+    "rotation::{self, Usage}",
+    "targets",
+    "targets::Targets",
+];
+
+#[test]
+fn commands_change_nothing_as_an_operator() {
+    for source in modules::sources(root()).unwrap() {
+        for used in source.code.split("use dvp_core::operators::").skip(1) {
+            let used = used.split(';').next().unwrap();
+            assert!(OF_COMMANDS.contains(&used), "{} uses {used}: actions are in ops", source.path.display());
+        }
+    }
 }

@@ -10,8 +10,10 @@ use anyhow::{Context as _, ensure};
 use dvp_console::{Console, ConsoleSettings, SessionPolicy};
 use dvp_core::ledger::statements::account_name;
 use dvp_core::operators::accounts::token_hash;
+use dvp_domain::address::OwnContracts;
 use dvp_domain::environment::Environment;
 use dvp_domain::operator::OperatorRole;
+use dvp_ops::FixRules;
 use dvp_store::database::pool::pool_options;
 use dvp_store::operators::accounts::{self, sessions};
 use dvp_testing::{Database, Harness};
@@ -92,7 +94,6 @@ pub async fn serve<D: Database>(harness: &Harness<D>, stop: CancellationToken) -
         environment: Environment::Test,
         decimals: harness.market.registry.assets.iter().map(|a| (a.symbol.clone(), a.exponent)).collect(),
         targets: harness.market.targets(),
-        stale_fix_types: Vec::new(),
         proxies: Vec::new(),
         sessions: SessionPolicy::default(),
         provider: None,
@@ -101,7 +102,9 @@ pub async fn serve<D: Database>(harness: &Harness<D>, stop: CancellationToken) -
     let vault = Arc::new(harness.engine.context().vault.clone());
     let options = PgConnectOptions::clone(&harness.pool().connect_options());
     let pool = pool_options().max_connections(CONNECTIONS).connect_with(options).await?;
-    tokio::spawn(dvp_console::serve(listener, Console::new(pool.into(), vault, settings), stop));
+    let fix = FixRules { stale_types: Vec::new(), check: |_, _| Ok(()) };
+    let console = Console::new(pool.into(), vault, settings, OwnContracts::default(), fix);
+    tokio::spawn(dvp_console::serve(listener, console, stop));
     sign_up(harness).await?;
     Ok(origin)
 }

@@ -57,6 +57,22 @@ impl FromRequestParts<Console> for Stranger {
     }
 }
 
+/// A request of a program, which no browser sends by itself.
+pub(crate) struct Bearer {
+    pub source: IpAddr,
+    pub headers: HeaderMap,
+}
+
+impl FromRequestParts<Console> for Bearer {
+    type Rejection = PageError;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, PageError> {
+        let Peer(peer) = *parts.extensions.get().ok_or(PageError::Internal)?;
+        let source = client(peer, &console.settings.proxies, &parts.headers);
+        Ok(Self { source, headers: parts.headers.clone() })
+    }
+}
+
 /// The fields of a form.
 pub(crate) struct Sent<T>(pub T);
 

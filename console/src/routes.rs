@@ -6,6 +6,7 @@
 //! `console/tests/it/access.rs::each_role_may_request_the_routes_of_the_table_and_no_other`.
 
 pub(crate) mod account;
+pub(crate) mod actions;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod chains;
@@ -14,6 +15,7 @@ pub(crate) mod decisions;
 pub(crate) mod home;
 pub(crate) mod invitations;
 pub(crate) mod live;
+pub(crate) mod logins;
 pub(crate) mod messages;
 pub(crate) mod new_sessions;
 #[cfg(feature = "oidc")]
@@ -143,6 +145,8 @@ pub(crate) fn all() -> Vec<Route> {
         own(Method::POST, "/account/password/confirm", post(password::confirm)),
         guarded("/account/password/remove", EVERYONE, post(password::remove)),
         form("/account/challenge", EVERYONE, post(account::step_up_challenge)),
+        page("/account/login", EVERYONE, get(logins::show)),
+        guarded("/account/login", EVERYONE, post(logins::grant)),
         own(Method::POST, "/logout", post(sign_in::sign_out)),
     ]
 }

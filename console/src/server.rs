@@ -44,6 +44,7 @@ pub fn router(console: Console) -> Router {
         .route("/login/provider", get(routes::oidc::begin))
         .route("/login/provider/callback", get(routes::oidc::callback));
     router
+        .route("/api/actions", get(routes::actions::list).post(routes::actions::perform))
         .route("/login", get(sign_in::form).post(sign_in::submit))
         .route("/login/password", post(sign_in::with_password))
         .route("/login/passkey", post(sign_in::with_passkey))

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use dvp_core::chain::backlog::{Backlog, WINDOW};
 use dvp_core::operators::targets::Targets;
 use dvp_core::secrets::Vault;
+use dvp_domain::address::OwnContracts;
 use dvp_domain::environment::Environment;
+use dvp_ops::{FixRules, House};
 use dvp_store::chain::commands::{self, OpenCommands};
 use dvp_store::database::pools::Pools;
 use dvp_store::{PoolConnection, StoreError};
@@ -32,8 +34,6 @@ pub struct ConsoleSettings {
     pub decimals: HashMap<String, u8>,
     /// What operators' controls can be about.
     pub targets: Targets,
-    /// Types of FIX messages that a reset of a session's numbers does not keep.
-    pub stale_fix_types: Vec<String>,
     /// Proxies whose X-Forwarded-For gives the client's address.
     pub proxies: Vec<IpNet>,
     pub sessions: SessionPolicy,
@@ -105,6 +105,8 @@ pub struct Console {
     /// Seals what is stored of webhook commands.
     pub(crate) vault: Arc<Vault>,
     pub(crate) settings: Arc<ConsoleSettings>,
+    /// What operators' actions are about.
+    pub(crate) house: Arc<House>,
     pub(crate) times: RequestTimes,
     pub(crate) pulse: Pulse,
     /// Sign-ins that failed.
@@ -139,8 +141,24 @@ const OVERVIEW: Duration = Duration::from_secs(1);
 const OVERVIEW_MIN: Duration = Duration::from_millis(200);
 
 impl Console {
-    pub fn new(pools: Pools, vault: Arc<Vault>, settings: ConsoleSettings) -> Self {
+    /// `contracts`: no wallet may be one of them.
+    pub fn new(
+        pools: Pools,
+        vault: Arc<Vault>,
+        settings: ConsoleSettings,
+        contracts: OwnContracts,
+        fix: FixRules,
+    ) -> Self {
         let overview = Arc::new(Shared::new(OVERVIEW_MIN, OVERVIEW));
+        let house = House {
+            environment: settings.environment,
+            vault: Arc::clone(&vault),
+            targets: settings.targets.clone(),
+            decimals: settings.decimals.clone(),
+            contracts,
+            fix,
+            console: settings.origins.first().map(Url::to_string).unwrap_or_default(),
+        };
         let settings = Arc::new(settings);
         Self {
             pulse: Pulse::new(),
@@ -150,6 +168,7 @@ impl Console {
             overview,
             loads: Arc::default(),
             settings,
+            house: Arc::new(house),
             times: RequestTimes::default(),
             vault,
             pools,

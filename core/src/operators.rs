@@ -6,6 +6,7 @@ pub mod approvals;
 pub mod bands;
 pub mod breaks;
 pub mod credentials;
+pub mod deposits;
 pub mod fix_sessions;
 pub mod instructions;
 pub mod invitations;

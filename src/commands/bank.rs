@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use dvp_core::operators::operations::bank_alarms::clear;
 use dvp_domain::time::Timestamp;
 use dvp_rails::iso20022::folder::Folder;
 use dvp_rails::iso20022::outage::stamp;
@@ -12,7 +11,7 @@ use dvp_store::orders::bank::{self, BankAlarm};
 use dvp_store::orders::bank_folder::{self, Outage};
 use serde_json::{Value, json};
 
-use crate::access::{Access, ServiceLocation};
+use crate::access::{Access, ServiceLocation, account};
 use crate::cli::PlaceArgs;
 use crate::output::{print, print_list};
 
@@ -21,11 +20,6 @@ pub(crate) enum BankCommand {
     /// List open alarms about the bank's payments and files, the oldest first.
     #[command(after_help = "Example:\n  dvp bank alarms --config dvp.toml --json")]
     Alarms(BankAlarms),
-    /// Clear an alarm that was dealt with. A later alarm about the same opens it again.
-    #[command(
-        after_help = "Example:\n  dvp bank clear-alarm --subject exe_… --operator jo --reason 'the bank corrected it' --config dvp.toml"
-    )]
-    ClearAlarm(BankClearAlarm),
     /// The folder that is shared with the bank.
     #[command(subcommand)]
     Folder(BankFolderCommand),
@@ -34,7 +28,7 @@ pub(crate) enum BankCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BankFolderCommand {
     /// Make a folder the bank's: it gets an id, without which no payment is written into it. The folder must be there.
-    #[command(after_help = "Example:\n  dvp bank folder stamp --operator jo --config dvp.toml")]
+    #[command(after_help = "Example:\n  dvp bank folder stamp --config dvp.toml")]
     Stamp(BankFolderStamp),
     /// Show whether the folder carries its id, seen from here, and which processes cannot use it.
     #[command(after_help = "Example:\n  dvp bank folder show --config dvp.toml")]
@@ -43,9 +37,6 @@ pub(crate) enum BankFolderCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct BankFolderStamp {
-    /// The operator that stamps it.
-    #[arg(long, visible_alias = "as")]
-    pub operator: String,
     /// Take it in place of the folder that was stamped before, or although it carries an id already.
     #[arg(long)]
     pub replace: bool,
@@ -62,24 +53,9 @@ pub(crate) struct BankAlarms {
     pub place: PlaceArgs,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct BankClearAlarm {
-    /// As `dvp bank alarms` lists it: an execution, or a file's SHA-256.
-    #[arg(long)]
-    pub subject: String,
-    /// The operator that clears it.
-    #[arg(long, visible_alias = "as")]
-    pub operator: String,
-    #[arg(long)]
-    pub reason: String,
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
 pub(crate) async fn run(command: BankCommand) -> anyhow::Result<()> {
     match command {
         BankCommand::Alarms(args) => alarms(args).await,
-        BankCommand::ClearAlarm(args) => clear_one(args).await,
         BankCommand::Folder(BankFolderCommand::Stamp(args)) => stamp_folder(args).await,
         BankCommand::Folder(BankFolderCommand::Show(place)) => show_folder(&place).await,
     }
@@ -95,11 +71,10 @@ fn folder(place: &PlaceArgs) -> anyhow::Result<PathBuf> {
 }
 
 async fn stamp_folder(args: BankFolderStamp) -> anyhow::Result<()> {
-    let BankFolderStamp { operator, replace, place } = args;
-    ensure!(!operator.trim().is_empty(), "--operator names nobody");
+    let BankFolderStamp { replace, place } = args;
     let root = folder(&place)?;
     let mut access = Access::open(&place).await?;
-    let id = stamp(&mut access.conn, &root, &operator, replace).await?;
+    let id = stamp(&mut access.conn, &root, &account(), replace).await?;
     let path = root.display().to_string();
     print(place.json, &json!({"folder": path, "id": id.to_string()}), || {
         vec![format!("{path} is the bank's folder {id}")]
@@ -139,10 +114,4 @@ async fn alarms(args: BankAlarms) -> anyhow::Result<()> {
         format!("{}  {:<8} {}  {}: {}", at(one), about(one), one.subject, one.name, one.alarm)
     };
     print_list(args.place.json, "alarms", &found, view, line)
-}
-
-async fn clear_one(args: BankClearAlarm) -> anyhow::Result<()> {
-    let mut access = Access::open(&args.place).await?;
-    clear(&mut access.conn, &args.subject, &args.operator, &args.reason).await?;
-    print(args.place.json, &json!({"cleared": args.subject}), || vec![format!("cleared {}", args.subject)])
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use alloy::primitives::Address;
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use dvp_chain_indexer::KeySource;
 use dvp_chain_indexer::deploy::{
@@ -13,11 +13,9 @@ use dvp_chain_indexer::deploy::{
 };
 use dvp_chain_indexer::indexer::{Progress, backfill};
 use dvp_domain::address::OwnContracts;
-use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, RelayerAccount, StateName, StatusRow};
 use dvp_store::durable::{self, Readers};
 use serde_json::{Value, json};
-use sqlx::Connection as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::ServiceLocation;
@@ -46,16 +44,9 @@ pub(crate) enum ChainCommand {
     /// Only blocks are compared that the chain calls final and that were read as final. Runs beside the service. Exit
     /// code 1 when something differs and was not restored.
     #[command(
-        after_help = "Example:\n  dvp chain rescan --from-block 21000000 --config dvp.toml --json\n  dvp chain rescan --restore --operator jo --reason 'INC-17: rows were deleted' --config dvp.toml"
+        after_help = "Example:\n  dvp chain rescan --from-block 21000000 --config dvp.toml --json\n  dvp chain rescan --restore --reason 'INC-17: rows were deleted' --config dvp.toml"
     )]
     Rescan(ChainRescan),
-    /// Follow a halted chain again, from its newest block that was read before.
-    ///
-    /// Blocks read after that one are reverted. First query several independent nodes for the real branch.
-    #[command(
-        after_help = "Example:\n  dvp chain resume --chain-id 1 --shared-block 21000000 --config dvp.toml"
-    )]
-    Resume(ChainResume),
     /// How the chains are followed: heads, backfills, holds and halts, the relayer's accounts.
     ///
     /// Exit code 1 when a chain is halted or held, or an account of the relayer's runs low.
@@ -73,11 +64,6 @@ pub(crate) enum RelayCommand {
     /// Exit code 1 when a command is in trouble.
     #[command(after_help = "Example:\n  dvp chain command list --state troubled --dir .dvp --json")]
     List(RelayList),
-    /// Look at a waiting command now, or try one again that was given up while its order still waits for it.
-    #[command(
-        after_help = "Example:\n  dvp chain command retry --id 17 --operator jo --reason 'the role is back' --config dvp.toml"
-    )]
-    Retry(RelayRetry),
 }
 
 #[derive(Debug, Args)]
@@ -97,21 +83,6 @@ pub(crate) enum RelayState {
     Troubled,
     Open,
     Failed,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RelayRetry {
-    /// The command's number, as `list` prints it.
-    #[arg(long, value_name = "ID")]
-    pub id: i64,
-    /// The operator, recorded with the decision.
-    #[arg(long, visible_alias = "as", value_name = "NAME")]
-    pub operator: String,
-    /// Why; it is recorded.
-    #[arg(long, value_name = "TEXT")]
-    pub reason: String,
-    #[command(flatten)]
-    pub place: PlaceArgs,
 }
 
 #[derive(Debug, Args)]
@@ -184,18 +155,6 @@ fn cap(text: &str) -> Result<CapSpec, String> {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ChainResume {
-    #[command(flatten)]
-    pub place: PlaceArgs,
-    /// The halted chain.
-    #[arg(long, value_name = "ID")]
-    pub chain_id: u64,
-    /// The newest block that both have; it counts as final from then on.
-    #[arg(long, value_name = "NUMBER")]
-    pub shared_block: u64,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct ChainRescan {
     #[command(flatten)]
     pub chain: ChainPlace,
@@ -206,11 +165,8 @@ pub(crate) struct ChainRescan {
     #[arg(long, value_name = "NUMBER")]
     pub to_block: Option<u64>,
     /// Store the events that are missing. With several endpoints, two have to have each alike.
-    #[arg(long, requires = "operator", requires = "reason")]
+    #[arg(long, requires = "reason")]
     pub restore: bool,
-    /// The operator, recorded with what was restored.
-    #[arg(long, visible_alias = "as", value_name = "NAME", requires = "restore")]
-    pub operator: Option<String>,
     /// Why; it is recorded.
     #[arg(long, value_name = "TEXT", requires = "restore")]
     pub reason: Option<String>,
@@ -245,7 +201,6 @@ pub(crate) async fn run(command: ChainCommand) -> anyhow::Result<ExitCode> {
         ChainCommand::Deploy(args) => put(args).await,
         ChainCommand::Backfill(args) => read(args).await,
         ChainCommand::Rescan(args) => rescan::run(args).await,
-        ChainCommand::Resume(args) => resume(args).await,
         ChainCommand::Status(args) => status(args).await,
         ChainCommand::Command(command) => relay::run(command).await,
     }
@@ -332,20 +287,6 @@ fn line(progress: &Progress) -> String {
         "block {at} of {to} (from {from}): {events} events, {} a second, {left} s left",
         progress.events_per_second()
     )
-}
-
-async fn resume(args: ChainResume) -> anyhow::Result<ExitCode> {
-    let place = ServiceLocation::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
-    let (chain, block) = (args.chain_id, args.shared_block);
-    let mut conn = place.connect().await?;
-    let mut tx = conn.begin().await?;
-    let resumed = store::resume(&mut tx, chain, BlockNumber(block), None).await?;
-    ensure!(resumed, "chain {chain} is not halted, or block {block} was not read");
-    tx.commit().await?;
-    print(args.place.json, &json!({"chainId": chain, "sharedBlock": block}), || {
-        vec![format!("chain {chain} is followed again, from block {block}")]
-    })?;
-    Ok(ExitCode::SUCCESS)
 }
 
 async fn status(args: PlaceArgs) -> anyhow::Result<ExitCode> {

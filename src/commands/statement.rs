@@ -145,7 +145,7 @@ async fn accounts(access: &mut Access, args: &StatementArgs) -> anyhow::Result<V
         }
         (None, Some(name), None) => {
             let id = named_partner(&mut access.conn, name).await?.id;
-            let livemode = access.environment(None)?.is_live();
+            let livemode = access.environment.is_live();
             Ok(accounts_of(&Owner::Partner { id, livemode }))
         }
         (None, None, Some(id)) => Ok(accounts_of(&Owner::Provider(id.clone()))),

@@ -1,11 +1,11 @@
-//! `dvp webhook …`: a partner's tools, and an operator's view.
+//! `dvp webhook listen|trigger|verify|endpoints|deliveries|notices`: a partner's tools, and an operator's view.
 
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use dvp_api::delivery::signature::verify as check;
 use dvp_core::context::now;
@@ -46,14 +46,6 @@ pub(crate) enum WebhookCommand {
     /// List the notices to owners of endpoints, latest first.
     #[command(after_help = "Example:\n  dvp webhook notices --dir .dvp")]
     Notices(PlaceArgs),
-    /// Give an endpoint to another key of the same partner and environment, such as the one that follows it.
-    #[command(after_help = "Example:\n  dvp webhook move --from key_… --to key_… --dir .dvp")]
-    Move(WebhookMove),
-    /// Stop deliveries to an endpoint. Its partner can activate it again; revoke the key of one that it does not trust.
-    #[command(
-        after_help = "Example:\n  dvp webhook disable ep_… --operator jo --reason 'unknown host' --dir .dvp"
-    )]
-    Disable(WebhookDisable),
 }
 
 #[derive(Debug, Args)]
@@ -137,31 +129,6 @@ pub(crate) struct WebhookDeliveries {
     pub place: PlaceArgs,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct WebhookDisable {
-    pub endpoint_id: String,
-    /// The operator.
-    #[arg(long, visible_alias = "as")]
-    pub operator: String,
-    /// Why.
-    #[arg(long)]
-    pub reason: String,
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct WebhookMove {
-    /// The key that has the endpoint.
-    #[arg(long, value_name = "KEY_ID")]
-    pub from: String,
-    /// The key that is to have it.
-    #[arg(long, value_name = "KEY_ID")]
-    pub to: String,
-    #[command(flatten)]
-    pub place: PlaceArgs,
-}
-
 mod listen;
 
 const PAGE: i64 = 500;
@@ -176,8 +143,6 @@ pub(crate) async fn run(command: WebhookCommand) -> anyhow::Result<ExitCode> {
         WebhookCommand::Endpoints(place) => endpoints(place).await?,
         WebhookCommand::Deliveries(args) => log(args).await?,
         WebhookCommand::Notices(place) => notices(place).await?,
-        WebhookCommand::Move(args) => give(args).await?,
-        WebhookCommand::Disable(args) => disable(args).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -298,29 +263,4 @@ async fn notices(place: PlaceArgs) -> anyhow::Result<()> {
         format!("{at}  {}  {}  {}", notice.partner, notice.endpoint_id, notice.kind)
     };
     print_list(place.json, "notices", &found, view, line)
-}
-
-async fn give(args: WebhookMove) -> anyhow::Result<()> {
-    let mut access = Access::open(&args.place).await?;
-    if !webhooks::move_to_key(&mut access.conn, &args.from, &args.to).await? {
-        bail!(
-            "{} has no endpoint, or {} is not a key of the same partner and environment",
-            args.from,
-            args.to
-        );
-    }
-    let value = json!({"from": args.from, "to": args.to});
-    print(args.place.json, &value, || vec![format!("the endpoint belongs to {}", args.to)])
-}
-
-async fn disable(args: WebhookDisable) -> anyhow::Result<()> {
-    let (id, operator, reason) = (&args.endpoint_id, args.operator.trim(), args.reason.trim());
-    ensure!(!operator.is_empty() && !reason.is_empty(), "give --operator and --reason");
-    let mut access = Access::open(&args.place).await?;
-    let changed = dvp_core::engine::webhooks::disable(&mut access.conn, id, (operator, reason)).await?;
-    let changed = changed.with_context(|| format!("there is no endpoint {id}"))?;
-    let value = json!({"endpointId": id, "isActive": false, "changed": changed});
-    print(args.place.json, &value, || {
-        vec![format!("{id} is inactive{}", if changed { "" } else { " already" })]
-    })
 }

@@ -59,7 +59,6 @@ pub(super) fn console(config: &Config) -> anyhow::Result<ConsoleParts> {
         environment: config.environment,
         decimals: config.decimals(),
         targets: config.targets(),
-        stale_fix_types: dvp_fix_gateway::stale_types(),
         proxies: console.proxies.iter().map(|network| network.0).collect(),
         sessions: console.sessions(),
         provider: console.provider()?,

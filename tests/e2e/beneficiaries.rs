@@ -12,7 +12,7 @@ async fn a_recipient_is_verified_before_payment_and_can_be_disabled() {
     let sandbox = Sandbox::start_with(&["--bank-files"]).await;
     let enter = ["beneficiary", "create", "--partner", "acme", "--name", "Jane Doe", "--country", "US"];
     let at_the_bank = ["--account", "000123456789", "--currency", "USD", "--method", "ach"];
-    let enter = [&enter[..], &at_the_bank, &["--bank", "USABA021000021", "--operator", "jo"]].concat();
+    let enter = [&enter[..], &at_the_bank, &["--bank", "USABA021000021", "--as", "jo"]].concat();
     let entered = said(&sandbox, &enter);
     let (account, destination) = (text(&entered, "account"), text(&entered, "destinationId"));
     assert_eq!(entered["status"], "unverified");
@@ -29,9 +29,9 @@ async fn a_recipient_is_verified_before_payment_and_can_be_disabled() {
     assert_eq!(sandbox.one::<i64>(reserved).await, 0);
 
     let verify = ["beneficiary", "verify", "--destination", &destination, "--evidence", "call of 3 May"];
-    let complaint = refused(&sandbox, &[&verify[..], &["--operator", "jo"]].concat());
+    let complaint = refused(&sandbox, &[&verify[..], &["--as", "jo"]].concat());
     assert!(complaint.contains("another operator has to verify it"), "{complaint}");
-    assert_eq!(said(&sandbox, &[&verify[..], &["--operator", "kim"]].concat())["changed"], true);
+    assert_eq!(said(&sandbox, &[&verify[..], &["--as", "kim"]].concat())["changed"], true);
 
     // The permit of a refused order is free for one that can be paid.
     partner.submit_accepted(&partner.order(&sandbox, 2, &account).await).await;
@@ -41,7 +41,7 @@ async fn a_recipient_is_verified_before_payment_and_can_be_disabled() {
     assert_eq!(report.get(150), "0", "{}", report.get(58));
 
     let disable =
-        ["beneficiary", "disable", "--destination", &destination, "--operator", "kim", "--reason", "closed"];
+        ["beneficiary", "disable", "--destination", &destination, "--as", "kim", "--reason", "closed"];
     assert_eq!(said(&sandbox, &disable)["status"], "disabled");
     refused_over_both(&sandbox, &partner, &mut fix, &account, (3, "ORD-3"), "(beneficiary_disabled)").await;
     let listed = said(&sandbox, &["beneficiary", "list", "--partner", "acme"]);

@@ -226,8 +226,7 @@ async fn each_partner_reaches_its_own_cell_at_one_address_and_a_failed_cell_fail
     let globex = scene.partner("00b", "GLOBEX");
     // Sessions that share a SenderCompID: an old one that stays disabled, and another partner's in another cell.
     let old = scene.session("00a", "ACME", ["FIX.4.2", "DVP", "ACME"]);
-    let disable =
-        ["fix-session", "disable", "--session-id", &old, "--operator", "jo", "--reason", "FIX.4.4 now"];
+    let disable = ["fix-session", "disable", "--session-id", &old, "--as", "jo", "--reason", "FIX.4.4 now"];
     scene.said("00a", &disable);
     scene.session("00a", "INITECH", ["FIX.4.4", "OTHER", "GLOBEX"]);
     let _first = scene.serve("00a");

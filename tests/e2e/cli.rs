@@ -40,14 +40,14 @@ async fn partners_and_keys_are_managed_beside_a_running_service() {
     assert!(key["apiKey"].as_str().unwrap().starts_with("svc_test_"));
     answers(&sandbox, &key, (200, None)).await;
     // With an operator it is a request in a sandbox, too.
-    let why = ["--operator", "jo", "--reason", "a test", "--evidence", "none"];
+    let why = ["--as", "jo", "--reason", "a test", "--evidence", "none"];
     let words = ["key", "issue", "--partner", "initech", "--scopes", "events:read"];
     let asked = said(&sandbox, &[&words[..], &why].concat());
     answers(&sandbox, &asked, (403, Some("API_KEY_DISABLED"))).await;
     let request = asked["approval"].as_str().unwrap();
-    said(&sandbox, &["approval", "approve", "--id", request, "--operator", "kim"]);
+    said(&sandbox, &["approval", "approve", "--id", request, "--as", "kim"]);
     answers(&sandbox, &asked, (200, None)).await;
-    said(&sandbox, &["key", "revoke", "--key-id", asked["keyId"].as_str().unwrap()]);
+    said(&sandbox, &["key", "revoke", "--key-id", asked["keyId"].as_str().unwrap(), "--reason", "unused"]);
     let narrow = ["key", "issue", "--partner", "initech", "--scopes", "quotes:write"];
     answers(&sandbox, &said(&sandbox, &narrow), (403, Some("INSUFFICIENT_SCOPE"))).await;
     assert!(refused(&sandbox, &["key", "issue", "--partner", "nobody", "--env", "test"]).contains("nobody"));
@@ -65,11 +65,11 @@ async fn partners_and_keys_are_managed_beside_a_running_service() {
         let (status, body) = partner.submit(&json!({})).await;
         assert_eq!((status, body["error"]["code"].as_str()), (400, Some("INVALID_PARAMETER")), "{body}");
     }
-    said(&sandbox, &["key", "disable", "--key-id", id]);
+    said(&sandbox, &["key", "disable", "--key-id", id, "--reason", "a test"]);
     answers(&sandbox, &key, (403, Some("API_KEY_DISABLED"))).await;
     said(&sandbox, &["key", "enable", "--key-id", id]);
     answers(&sandbox, &key, (200, None)).await;
-    said(&sandbox, &["key", "revoke", "--key-id", id]);
+    said(&sandbox, &["key", "revoke", "--key-id", id, "--reason", "a test"]);
     answers(&sandbox, &key, (401, Some("INVALID_API_KEY"))).await;
     assert!(refused(&sandbox, &["key", "enable", "--key-id", id]).contains("revoked"));
     answers(&sandbox, &next, (200, None)).await;
@@ -205,7 +205,7 @@ async fn fix_sessions_are_added_listed_and_disabled() {
         listed["sessions"].as_array().unwrap().iter().find(|s| s["sessionId"] == id).cloned().unwrap()
     };
     assert_eq!((&find()["enabled"], &find()["nextIn"]), (&json!(true), &json!(1)));
-    let why = ["--session-id", id, "--operator", "jo", "--reason", "a test"];
+    let why = ["--session-id", id, "--as", "jo", "--reason", "a test"];
     let numbers = ["fix-session", "set-seq", "--next-in", "5", "--next-out", "7"];
     said(&sandbox, &[&numbers[..], &why].concat());
     assert_eq!((&find()["nextIn"], &find()["nextOut"]), (&json!(5), &json!(7)));
@@ -214,7 +214,7 @@ async fn fix_sessions_are_added_listed_and_disabled() {
     said(&sandbox, &[&["fix-session", "reset"][..], &why].concat());
     assert_eq!((&find()["nextIn"], &find()["nextOut"]), (&json!(1), &json!(1)));
     said(&sandbox, &[&["fix-session", "logout"][..], &why].concat());
-    let disabled = said(&sandbox, &["fix-session", "disable", "--session-id", id]);
+    let disabled = said(&sandbox, &["fix-session", "disable", "--session-id", id, "--reason", "a test"]);
     assert_eq!((&find()["enabled"], &disabled["ended"]), (&json!(false), &json!(true)));
     let set = ["fix-session", "set", "--session-id", id];
     let agreed = || [find()["dropCopy"].clone(), find()["cancelOnDisconnectSecs"].clone()];

@@ -110,7 +110,7 @@ async fn open_pages_show_announced_changes_among_a_thousand_events_a_second() {
             let reason = format!("reason number {change}");
             let pair = ["USDC/USD", "USD/USDC"][change % 2];
             watch(&browser, &reason).await;
-            let scope = ["--scope", "pair", "--target", pair, "--operator", "jo", "--reason", &reason];
+            let scope = ["--scope", "pair", "--target", pair, "--as", "jo", "--reason", &reason];
             said(&sandbox, &[&["pause", "add"], &scope[..]].concat());
             let at = "select (extract(epoch from paused_at) * 1000)::bigint from pause where reason = $1";
             latencies.push(seen_after(&browser, &sandbox, at, &reason).await);

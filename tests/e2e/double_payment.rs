@@ -188,11 +188,11 @@ async fn a_payout_of_three_days_is_paid_once_and_never_refunded() {
     assert_eq!(user.balance().await, FUNDS - ORDERED);
     let words = ["execution", "resolve", "--action", "mark-paid", "--leg", "payout", "--provider-reference"];
     let words = [&words[..], &["B1", "--reason", "statement", "--evidence", "17"]].concat();
-    let words = [&words[..], &["--operator", "jo", "--reference", &reference, "--confirm"]].concat();
+    let words = [&words[..], &["--as", "jo", "--reference", &reference, "--confirm"]].concat();
     assert!(ground.refused(&[&words[..], &["exe_other"]].concat()).contains("nothing was decided"));
     let requested = ground.said(&[&words[..], &[&reference]].concat());
     let id = requested["approval"].as_str().unwrap();
-    let words = ["approval", "approve", "--id", id, "--operator", "mika"];
+    let words = ["approval", "approve", "--id", id, "--as", "kim"];
     until("the decision", async || ground.did(&words)).await;
     user.until(&reference, &["completed"]).await;
     user.wait(30 * 24 * HOUR).await;
@@ -246,7 +246,7 @@ async fn return_over_the_console(
     signed_deadline: &str,
     [first, second]: [&str; 2],
 ) {
-    let words = ["operator", "add", "--name", "pat", "--roles", "operator", "--operator", "test"];
+    let words = ["operator", "add", "--name", "pat", "--roles", "operator", "--as", "test"];
     let added = ground.said(&words);
     // As in a sandbox the link is as good as an authentication, so that the operator needs no passkey.
     sqlx::query("update operator_link set reusable = true").execute(&mut user.conn().await).await.unwrap();
@@ -297,7 +297,7 @@ async fn committed_funds_are_returned_by_two_operators_only() {
     let no_operator = signed(&ground, &ground.wallet, entity, deadline);
     let signed_deadline = deadline.to_string();
     let fixed = ["execution", "resolve", "--action", "return", "--signed-deadline", &signed_deadline];
-    let why = ["--operator", "jo", "--reason", "the bank refused it", "--evidence", "statement 17"];
+    let why = ["--as", "jo", "--reason", "the bank refused it", "--evidence", "statement 17"];
     let fixed = [&fixed[..], &why, &["--reference", &reference, "--confirm", &reference]].concat();
     let refused = |signatures: &[&str]| ground.refused(&signed_by(&fixed, signatures));
     assert!(refused(&[&jo]).contains("needed twice"), "one operator alone");
@@ -319,9 +319,9 @@ async fn committed_funds_are_returned_by_two_operators_only() {
         assert_eq!(ground.one::<i64>(held).await, 0, "{held}");
     }
     // What the desk has converted was sold back.
-    for operator in ["jo", "mika"] {
+    for operator in ["jo", "kim"] {
         let close = ["execution", "resolve", "--action", "close-conversion", "--provider-reference", "T-1"];
-        let which = ["--reference", &reference, "--confirm", &reference, "--operator", operator];
+        let which = ["--reference", &reference, "--confirm", &reference, "--as", operator];
         let why = ["--reason", "sold back", "--evidence", "ticket 18"];
         assert!(ground.did(&[&close[..], &which, &why].concat()), "{operator} closes the position");
     }

@@ -19,7 +19,7 @@ use crate::partner::Partner;
 use crate::sandbox::{Sandbox, approve, refused, said};
 use crate::wait::{self, answer};
 
-const BY: [&str; 4] = ["--operator", "jo", "--reason", "to be sure"];
+const BY: [&str; 4] = ["--as", "jo", "--reason", "to be sure"];
 const EVIDENCE: [&str; 2] = ["--evidence", "risk memo 7"];
 const EXECUTIONS: &str = "select count(*) from execution";
 const RESERVED: &str = "select count(*) from account_balance where reserved <> 0";

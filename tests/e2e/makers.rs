@@ -7,7 +7,7 @@ use crate::partner::Partner;
 use crate::sandbox::{Sandbox, approve, refused, said};
 use crate::wait::until;
 
-const WHY: [&str; 6] = ["--operator", "jo", "--reason", "agreement", "--evidence", "contract 4"];
+const WHY: [&str; 6] = ["--as", "jo", "--reason", "agreement", "--evidence", "contract 4"];
 
 fn remaining(sandbox: &Sandbox) -> Value {
     said(sandbox, &["maker", "orders", "--partner", "globex"])["orders"][0]["remainingMinor"].clone()
@@ -36,7 +36,10 @@ async fn a_makers_order_fills_takers_over_both_interfaces() {
 
     // Better than anybody else's price.
     let place = ["maker", "place", "--partner", "globex", "--pair", "USDC/USD", "--rate", "0.9999"];
-    let placed = said(&sandbox, &[&place[..], &["--id", "R-1", "--amount-minor", "20000"]].concat());
+    let placed = said(
+        &sandbox,
+        &[&place[..], &["--id", "R-1", "--amount-minor", "20000", "--reason", "by phone"]].concat(),
+    );
     assert_eq!((&placed["repeated"], &placed["remainingMinor"]), (&json!(false), &json!("20000")));
     let partner = Partner::of(&sandbox);
     until("the order in the book", async || is_offered(&partner, "0.9999").await).await;
@@ -50,7 +53,10 @@ async fn a_makers_order_fills_takers_over_both_interfaces() {
     fix.report(|report| report.get(11) == "ORD-1" && report.get(150) == "F").await;
     assert_eq!(remaining(&sandbox), "12");
     let number = placed["order"].to_string();
-    let cancelled = said(&sandbox, &["maker", "cancel", "--partner", "globex", "--order", &number]);
+    let cancelled = said(
+        &sandbox,
+        &["maker", "cancel", "--partner", "globex", "--order", &number, "--reason", "by phone"],
+    );
     assert_eq!(cancelled["cancelledMinor"], "12");
     assert!(refused(&sandbox, &["maker", "orders", "--partner", "acme"]).contains("no maker"));
     assert_eq!(said(&sandbox, &["ledger", "check"])["ok"], true);

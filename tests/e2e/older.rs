@@ -10,7 +10,7 @@ async fn an_order_whose_payout_the_bank_refuses_is_rejected_and_releases_its_mon
     let sandbox = Sandbox::start().await;
     let partner = Partner::of(&sandbox);
     let instruct = ["partner", "instruct", "--name", "acme", "--env", "test", "--asset", "EUR"];
-    let account = ["--account", "bene_closed:dest_10000002", "--operator", "jo", "--reason", "to be refused"];
+    let account = ["--account", "bene_closed:dest_10000002", "--as", "jo", "--reason", "to be refused"];
     said(&sandbox, &[&instruct[..], &account].concat());
     let order = json!({
         "pair": {"source": "USD", "target": "EUR"}, "side": "sell", "amount": "250.00", "strategy": "instant",

@@ -23,12 +23,11 @@ async fn recalled(sandbox: &Sandbox, reference: &str, status: &str) -> Value {
 /// Two operators recall the payment of an order.
 fn recall(sandbox: &Sandbox, reference: &str, reason: &str) {
     let request = ["recall", "request", "--id", reference, "--reason", reason];
-    let requested = said(sandbox, &[&request[..], &["--operator", "jo", "--evidence", "ticket 17"]].concat());
+    let requested = said(sandbox, &[&request[..], &["--as", "jo", "--evidence", "ticket 17"]].concat());
     assert_eq!((&requested["action"], &requested["isProposal"]), (&"recall".into(), &true.into()));
     let id = requested["approval"].as_str().unwrap();
     assert!(
-        refused(sandbox, &["approval", "approve", "--id", id, "--operator", "jo"])
-            .contains("another operator")
+        refused(sandbox, &["approval", "approve", "--id", id, "--as", "jo"]).contains("another operator")
     );
     approve(sandbox, &requested["approval"]);
 }
@@ -38,7 +37,7 @@ async fn a_recalled_payment_comes_back() {
     let sandbox = Sandbox::start_with(&["--bank-files"]).await;
     let (accepted, client_reference) = paid(&sandbox, 0, "000123456789").await;
     let unknown =
-        ["recall", "request", "--id", &accepted, "--reason", "XXXX", "--operator", "jo", "--evidence", "x"];
+        ["recall", "request", "--id", &accepted, "--reason", "XXXX", "--as", "jo", "--evidence", "x"];
     assert!(refused(&sandbox, &unknown).contains("DUPL"));
     recall(&sandbox, &accepted, "DUPL");
 

@@ -77,9 +77,9 @@ async fn the_event_is_restored_and_nothing_is_paid_twice(
     sandbox.change(lost, reference).await;
     let before = led_to(sandbox, reference).await;
     assert_eq!(before["state"], "completed", "{before}");
-    assert!(refused(sandbox, &["chain", "rescan", "--restore"]).contains("--operator"));
+    assert!(refused(sandbox, &["chain", "rescan", "--restore"]).contains("--reason"));
 
-    let restore = ["chain", "rescan", "--restore", "--operator", "jo", "--reason", "rows were deleted"];
+    let restore = ["chain", "rescan", "--restore", "--reason", "rows were deleted"];
     let found = said(sandbox, &restore);
     assert_eq!((&found["ok"], &found["restoredCount"]), (&json!(true), &json!(1)), "{found}");
     assert_eq!(found["differences"][0]["restored"], true);

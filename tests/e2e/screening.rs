@@ -53,7 +53,7 @@ struct Pair {
 fn decision<'a>(reference: &'a str, action: &'a str, operator: &'a str) -> Vec<&'a str> {
     let words =
         ["execution", "resolve", "--reference", reference, "--confirm", reference, "--action", action];
-    [&words[..], &["--operator", operator, "--reason", "looked into", "--evidence", "case 17"]].concat()
+    [&words[..], &["--as", operator, "--reason", "looked into", "--evidence", "case 17"]].concat()
 }
 
 struct Desk {
@@ -98,7 +98,7 @@ impl Desk {
     }
 
     async fn decide(&self, reference: &str, action: &str) {
-        for (operator, is_proposal) in [("jo", true), ("mika", false)] {
+        for (operator, is_proposal) in [("jo", true), ("kim", false)] {
             let words = decision(reference, action, operator);
             // The hook may be called at this moment: no decision is taken meanwhile.
             let in_flight = "may still be in flight";

@@ -247,9 +247,15 @@ async fn operators_read_notices_and_move_an_endpoint_to_another_key() {
     let issue = |partner: &str| said(&sandbox, &["key", "issue", "--partner", partner]);
     let from = before["keyId"].as_str().unwrap();
     let other = issue("globex");
-    refused(&sandbox, &["webhook", "move", "--from", from, "--to", other["keyId"].as_str().unwrap()]);
+    refused(
+        &sandbox,
+        &["webhook", "move", "--from", from, "--to", other["keyId"].as_str().unwrap(), "--reason", "rotated"],
+    );
     let next = issue("acme");
-    said(&sandbox, &["webhook", "move", "--from", from, "--to", next["keyId"].as_str().unwrap()]);
+    said(
+        &sandbox,
+        &["webhook", "move", "--from", from, "--to", next["keyId"].as_str().unwrap(), "--reason", "rotated"],
+    );
     assert_eq!(endpoint(&sandbox)["keyId"], next["keyId"]);
     let shown = async |key: &str| {
         let url = format!("{}/v1/webhook_endpoints", sandbox.text("/http"));

@@ -131,7 +131,7 @@ fn in_euros(command: Command<'_>, last: &str) -> anyhow::Result<Recipient> {
 
 fn registered(command: Command<'_>, currency: &str, details: Value) -> anyhow::Result<Recipient> {
     let detail = |name: &str| text(&details, &format!("/{name}"));
-    let mut enter = vec!["beneficiary", "create", "--partner", "acme", "--operator", "jo"];
+    let mut enter = vec!["beneficiary", "create", "--partner", "acme", "--as", "jo"];
     enter.extend(["--currency", currency, "--name", detail("name")?, "--country", detail("country")?]);
     enter.extend(["--account", detail("account")?, "--method", detail("payoutMethod")?]);
     if let Ok(bank) = detail("bank") {
@@ -139,7 +139,7 @@ fn registered(command: Command<'_>, currency: &str, details: Value) -> anyhow::R
     }
     let entered = command(&enter)?;
     let destination = text(&entered, "/destinationId")?;
-    let verify = ["beneficiary", "verify", "--destination", destination, "--operator", "kim"];
+    let verify = ["beneficiary", "verify", "--destination", destination, "--as", "kim"];
     command(&[&verify[..], &["--evidence", "call to its owner"]].concat())?;
     let is_returned = detail("account")?.ends_with(RETURNED);
     Ok(Recipient { name: text(&entered, "/account")?.to_owned(), details: Some(details), is_returned })

@@ -96,7 +96,7 @@ async fn furnish(service: &served::Ground, sessions: usize) -> Value {
     let wallets = [service.accounts[4].clone(), service.accounts[7].clone()];
     service.fund(&service.deployment, &wallets, 1_000_000_000_000).await;
     service.said(&["migrate"]);
-    service.said(&["bank", "folder", "stamp", "--operator", "drill"]);
+    service.said(&["bank", "folder", "stamp"]);
     service.said(&["partner", "create", "--name", "acme", "--tier", "enterprise", "--limit", "600000"]);
     for (id, asset, amount) in DEPOSITS {
         let owner = match id {

@@ -270,7 +270,7 @@ impl Scene {
 
     /// A request by one operator that another approves.
     pub fn decide(&self, words: &[&str]) {
-        let why = ["--operator", "jo", "--reason", "drill", "--evidence", "drill"];
+        let why = ["--as", "jo", "--reason", "drill", "--evidence", "drill"];
         approve(&self.sandbox, &self.said(&[words, &why].concat())["id"]);
     }
 

@@ -97,7 +97,10 @@ impl OnChain {
             sqlx::query_as("select head_number from chain_cursor where chain_id = $1").bind(chain_id);
         let (shared,): (i64,) = newest.fetch_one(&mut sandbox.database().await).await.unwrap();
         let (chain_id, shared) = (chain_id.to_string(), shared.to_string());
-        said(sandbox, &["chain", "resume", "--chain-id", &chain_id, "--shared-block", &shared]);
+        said(
+            sandbox,
+            &["chain", "resume", "--chain-id", &chain_id, "--shared-block", &shared, "--reason", "drill"],
+        );
     }
 
     /// Ledger, contracts and wallets of the chain agree, as soon as its node has answered for all of them.

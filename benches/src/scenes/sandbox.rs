@@ -164,6 +164,6 @@ pub fn refused(sandbox: &Sandbox, words: &[&str]) -> String {
 
 /// Another operator approves a request.
 pub fn approve(sandbox: &Sandbox, id: &Value) {
-    let words = ["approval", "approve", "--id", id.as_str().unwrap(), "--operator", "mika"];
+    let words = ["approval", "approve", "--id", id.as_str().unwrap(), "--as", "kim"];
     assert_eq!(said(sandbox, &words)["state"], "approved", "{id}");
 }

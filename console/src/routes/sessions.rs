@@ -236,7 +236,7 @@ pub(crate) async fn command(
     let action = form.action()?;
     let mut conn = console.acting().await?;
     let done = match fix_sessions::command(&id, action, &operator.name, &form.reason) {
-        Ok(command) => fix_sessions::carry_out(&mut conn, &command, &console.settings.stale_fix_types).await,
+        Ok(command) => fix_sessions::carry_out(&mut conn, &command, &console.house.fix.stale_types).await,
         Err(error) => Err(error),
     };
     let error = match done {

@@ -7,6 +7,7 @@ mod administration;
 mod approvals;
 mod authenticator;
 mod connections;
+mod faces;
 mod found;
 mod invitations;
 mod live;

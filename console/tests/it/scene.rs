@@ -9,14 +9,17 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use dvp_console::{Console, ConsoleSettings, ProviderSettings, SessionPolicy};
 use dvp_core::operators::accounts::token_hash;
+use dvp_domain::address::OwnContracts;
 use dvp_domain::environment::Environment;
 use dvp_domain::operator::OperatorRole;
+use dvp_ops::FixRules;
 use dvp_store::fix::{self, NewFixSession};
 use dvp_store::operators::accounts;
 use dvp_store::operators::accounts::sessions::{self, NewLink};
 use dvp_testing::market::pair;
 use dvp_testing::{Harness, Market};
 use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 pub(crate) const ORIGIN: &str = "http://console.test:8081";
@@ -74,12 +77,20 @@ impl Scene {
         sessions: SessionPolicy,
         provider: Option<ProviderSettings>,
     ) -> Self {
+        Self::of_settings(harness, Environment::Test, (origin, sessions, provider))
+    }
+
+    /// A console that takes its deployment for this one.
+    pub(crate) fn of_settings(
+        harness: Harness,
+        environment: Environment,
+        (origin, sessions, provider): (&str, SessionPolicy, Option<ProviderSettings>),
+    ) -> Self {
         let settings = ConsoleSettings {
             origins: vec![origin.parse().unwrap()],
-            environment: Environment::Test,
+            environment,
             decimals: [("USDC".to_owned(), 6), ("USD".to_owned(), 2)].into(),
             targets: harness.market.targets(),
-            stale_fix_types: Vec::new(),
             proxies: Vec::new(),
             sessions,
             provider,
@@ -89,6 +100,8 @@ impl Scene {
             harness.pool().clone().into(),
             Arc::new(harness.engine.context().vault.clone()),
             settings,
+            OwnContracts::default(),
+            FixRules { stale_types: Vec::new(), check: |_, _| Ok(()) },
         );
         let router = dvp_console::router(console.clone());
         Self { harness, console, router }
@@ -191,6 +204,28 @@ impl Scene {
             headers: parts.headers,
             body: String::from_utf8(body.to_vec()).unwrap(),
         }
+    }
+
+    /// An action of a program with a token, from an address.
+    pub(crate) async fn act_from(&self, peer: &str, token: &str, action: &str, fields: Value) -> Answer {
+        let body = json!({"action": action, "fields": fields}).to_string();
+        let request = Request::post("/api/actions")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header(header::CONTENT_TYPE, "application/json");
+        self.send_by(peer, request.body(Body::from(body)).unwrap()).await
+    }
+
+    pub(crate) async fn act(&self, token: &str, action: &str, fields: Value) -> Answer {
+        self.act_from(PEER, token, action, fields).await
+    }
+
+    /// A token of `dvp login`, of an operator that exists.
+    pub(crate) async fn login_token(&self, name: &str) -> String {
+        let token = format!("login-of-{name}");
+        let mut conn = self.harness.pool().acquire().await.unwrap();
+        let hash = token_hash(&token);
+        assert!(dvp_ops::grant_login(&mut conn, &format!("opr_{name}"), &hash, "a laptop").await.unwrap());
+        token
     }
 
     /// Runs statements on the database.

@@ -99,6 +99,7 @@ fn what_moves_money_or_gives_more_needs_a_step_up() {
             "/operators/{name}/link",
             "/account/passkeys/{id}/remove",
             "/account/password/remove",
+            "/account/login",
         ]
     );
 }

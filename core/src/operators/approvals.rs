@@ -16,6 +16,7 @@ use dvp_store::{PgConnection, StoreError};
 use crate::operators::bands::{self, BAND, BandError};
 use crate::operators::breaks::{self, BREAK, BreakError};
 use crate::operators::credentials::{self, CREDENTIAL, CredentialError};
+use crate::operators::deposits::{self, DEPOSIT, DepositError};
 use crate::operators::instructions::{self, INSTRUCTION, InstructionError};
 use crate::operators::invitations::{self, InvitationError, OPERATOR};
 use crate::operators::ledger_operations::{self, LEDGER, LedgerError};
@@ -52,6 +53,8 @@ pub enum ApprovalError {
     Break(#[from] BreakError),
     #[error(transparent)]
     Maker(#[from] MakerError),
+    #[error(transparent)]
+    Deposit(#[from] DepositError),
     #[error(transparent)]
     Instruction(#[from] InstructionError),
     #[error(transparent)]
@@ -102,6 +105,7 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
         EXECUTION => Ok(operations::carry_out_requested(conn, request, checker).await?),
         LEDGER => Ok(ledger_operations::carry_out_requested(conn, request, checker).await?),
         BAND => Ok(bands::carry_out_requested(conn, request).await?),
+        DEPOSIT => Ok(deposits::carry_out_requested(conn, request, checker).await?),
         BREAK => Ok(breaks::carry_out_requested(conn, request).await?),
         MAKER => Ok(makers::carry_out_requested(conn, request).await?),
         INSTRUCTION => Ok(instructions::carry_out_requested(conn, request).await?),

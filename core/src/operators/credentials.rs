@@ -143,7 +143,7 @@ pub async fn request_enabling(
 }
 
 /// A password of a FIX session: 32 hex digits.
-fn draw_password() -> Result<String, CredentialError> {
+pub fn draw_password() -> Result<String, CredentialError> {
     Ok(hex::encode(Vault::random().map_err(IssueError::from)?).chars().take(32).collect())
 }
 

@@ -11,10 +11,11 @@
 //!
 //! Kept by `console/tests/it/invitations.rs::an_invitation_takes_two_operators_and_a_code_and_a_link`.
 
-use chrono::{Duration, Utc};
+use chrono::{DateTime, Duration, Utc};
 use dvp_domain::operator::OperatorRole;
 use dvp_store::operators::accounts as store;
 use dvp_store::operators::accounts::sessions::{self, NewLink};
+use dvp_store::operators::accounts::tokens;
 use dvp_store::operators::approvals::{self, Approval};
 use dvp_store::{PgConnection, StoreError};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub const OPERATOR: &str = "operator";
 const INVITE: &str = "invite";
 const SET_ROLES: &str = "set_roles";
 const LINK: &str = "new_link";
+const IDENTIFY: &str = "set_identity";
+const ENABLE: &str = "enable";
+const TOKEN: &str = "service_token";
 /// Random bytes of a code.
 const CODE_BYTES: usize = 10;
 
@@ -43,6 +47,33 @@ struct OperatorChange {
     roles_before: Vec<OperatorRole>,
     /// SHA-256 of the code that the link needs, in hex.
     code_sha256: Option<String>,
+    /// The address of its account at the identity provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    email: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<ServiceToken>,
+}
+
+/// A token of a service operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub struct ServiceToken {
+    /// Of the token, in hex.
+    pub sha256: String,
+    /// What it is good for.
+    pub actions: Vec<String>,
+    pub until: DateTime<Utc>,
+}
+
+impl OperatorChange {
+    const fn of(name: String, roles: Vec<OperatorRole>, roles_before: Vec<OperatorRole>) -> Self {
+        Self { name, roles, roles_before, code_sha256: None, email: None, token: None }
+    }
+
+    /// Of an operator whose roles stay.
+    fn about(operator: store::OperatorRow) -> Self {
+        Self::of(operator.name, operator.roles.clone(), operator.roles)
+    }
 }
 
 /// Why an operator was not invited or changed.
@@ -56,6 +87,8 @@ pub enum InvitationError {
     Unchanged,
     #[error("the operator is disabled")]
     Disabled,
+    #[error("the operator is not disabled")]
+    Enabled,
     #[error("the request is not an approved invitation, or another operator approved it")]
     NoInvitation,
     #[error("the link was made already, or a day has passed since the approval: request a new link")]
@@ -100,12 +133,7 @@ pub async fn request_invitation(
     if store::find_by_name(conn, name).await?.is_some() {
         return Err(OperatorError::NameTaken(name.to_owned()).into());
     }
-    let change = OperatorChange {
-        name: name.to_owned(),
-        roles: roles.to_vec(),
-        roles_before: Vec::new(),
-        code_sha256: None,
-    };
+    let change = OperatorChange::of(name.to_owned(), roles.to_vec(), Vec::new());
     with_code(conn, INVITE, change, maker).await
 }
 
@@ -116,13 +144,7 @@ pub async fn request_link(
     maker: Maker<'_>,
 ) -> Result<RequestedInvitation, InvitationError> {
     let operator = other(conn, name, maker).await?;
-    let change = OperatorChange {
-        name: operator.name,
-        roles: operator.roles.clone(),
-        roles_before: operator.roles,
-        code_sha256: None,
-    };
-    with_code(conn, LINK, change, maker).await
+    with_code(conn, LINK, OperatorChange::about(operator), maker).await
 }
 
 /// Requests other roles for an operator.
@@ -137,13 +159,56 @@ pub async fn request_roles(
     if is_same(&operator.roles, roles) {
         return Err(InvitationError::Unchanged);
     }
-    let change = OperatorChange {
-        name: operator.name,
-        roles: roles.to_vec(),
-        roles_before: operator.roles,
-        code_sha256: None,
-    };
+    let change = OperatorChange::of(operator.name, roles.to_vec(), operator.roles);
     request(conn, SET_ROLES, &change, maker).await
+}
+
+/// Requests the address by which an operator signs in at the identity provider; none: it does so no more.
+pub async fn request_identity(
+    conn: &mut PgConnection,
+    name: &str,
+    email: Option<&str>,
+    maker: Maker<'_>,
+) -> Result<RequestedChange, InvitationError> {
+    let operator = other(conn, name, maker).await?;
+    let change = OperatorChange { email: email.map(ToOwned::to_owned), ..OperatorChange::about(operator) };
+    request(conn, IDENTIFY, &change, maker).await
+}
+
+/// Requests that a disabled operator may sign in again.
+pub async fn request_enabling(
+    conn: &mut PgConnection,
+    name: &str,
+    maker: Maker<'_>,
+) -> Result<RequestedChange, InvitationError> {
+    let operator = accounts::named(conn, name).await?;
+    if operator.disabled_at.is_none() {
+        return Err(InvitationError::Enabled);
+    }
+    request(conn, ENABLE, &OperatorChange::about(operator), maker).await
+}
+
+/// Requests a token of a service operator.
+pub async fn request_token(
+    conn: &mut PgConnection,
+    name: &str,
+    token: ServiceToken,
+    maker: Maker<'_>,
+) -> Result<RequestedChange, InvitationError> {
+    let operator = other(conn, name, maker).await?;
+    let change = OperatorChange { token: Some(token), ..OperatorChange::about(operator) };
+    request(conn, TOKEN, &change, maker).await
+}
+
+/// Makes a token of a service operator good.
+pub async fn insert_token(
+    conn: &mut PgConnection,
+    name: &str,
+    token: &ServiceToken,
+) -> Result<(), InvitationError> {
+    let operator = accounts::named(conn, name).await?;
+    let hash = hex::decode(&token.sha256).map_err(|error| StoreError::corrupt("approval", error))?;
+    Ok(tokens::insert_service(conn, &operator.id, &hash, &token.actions, token.until).await?)
 }
 
 fn is_same(one: &[OperatorRole], other: &[OperatorRole]) -> bool {
@@ -201,14 +266,28 @@ pub(crate) async fn carry_out_requested(
         return Ok(());
     }
     let operator = accounts::named(conn, &change.name).await?;
-    if operator.disabled_at.is_some() {
-        return Err(InvitationError::Disabled);
+    if operator.disabled_at.is_some() != (request.action == ENABLE) {
+        return Err(if request.action == ENABLE {
+            InvitationError::Enabled
+        } else {
+            InvitationError::Disabled
+        });
     }
     if !is_same(&operator.roles, &change.roles_before) {
         return Err(ChangeError::Moved.into());
     }
-    if request.action == SET_ROLES {
-        store::update_roles(conn, &operator.id, &change.roles).await?;
+    match (request.action.as_str(), &change.token) {
+        (SET_ROLES, _) => {
+            store::update_roles(conn, &operator.id, &change.roles).await?;
+        }
+        (ENABLE, _) => {
+            store::set_disabled(conn, &operator.id, false).await?;
+        }
+        (IDENTIFY, _) => {
+            accounts::identify(conn, &change.name, change.email.as_deref()).await?;
+        }
+        (TOKEN, Some(token)) => insert_token(conn, &change.name, token).await?,
+        _ => {}
     }
     Ok(())
 }

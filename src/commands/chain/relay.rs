@@ -1,20 +1,17 @@
-//! `dvp chain command list|retry`: the relayer's commands, and the reasons for their delay.
+//! `dvp chain command list`: the relayer's commands, and the reasons for their delay.
 
 use std::process::ExitCode;
 
-use anyhow::{bail, ensure};
-use dvp_store::chain::{self as store, CommandFilter, CommandState, CommandView, Retried};
+use dvp_store::chain::{self as store, CommandFilter, CommandState, CommandView};
 use serde_json::{Value, json};
-use sqlx::Connection as _;
 
 use crate::access::ServiceLocation;
-use crate::commands::chain::{RelayCommand, RelayList, RelayRetry, RelayState};
-use crate::output::{print, print_list};
+use crate::commands::chain::{RelayCommand, RelayList, RelayState};
+use crate::output::print_list;
 
 pub(super) async fn run(command: RelayCommand) -> anyhow::Result<ExitCode> {
     match command {
         RelayCommand::List(args) => list(args).await,
-        RelayCommand::Retry(args) => retry(args).await,
     }
 }
 
@@ -47,27 +44,4 @@ fn line(row: &CommandView) -> String {
     let trouble = row.trouble.as_deref().map(|why| format!("  {tries} tries: {why}")).unwrap_or_default();
     let tx = row.tx_hash.as_deref().map(|hash| format!("  {hash}")).unwrap_or_default();
     format!("{id}  chain {chain_id}  {created}  {reference}  {kind}  {state}{trouble}{tx}")
-}
-
-async fn retry(args: RelayRetry) -> anyhow::Result<ExitCode> {
-    let [operator, reason] = [args.operator.trim(), args.reason.trim()];
-    ensure!(!operator.is_empty(), "--operator is empty");
-    ensure!(!reason.is_empty(), "--reason is empty");
-    let place = ServiceLocation::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
-    let id = args.id;
-    let mut conn = place.connect().await?;
-    let mut tx = conn.begin().await?;
-    match store::retry_command(&mut tx, id, operator, reason).await? {
-        Retried::Now => tx.commit().await?,
-        Retried::Unknown => bail!("there is no chain command {id}"),
-        Retried::Sent => bail!("chain command {id} is in a transaction: nothing to do"),
-        Retried::Done => bail!("chain command {id} is done"),
-        Retried::OrderGoneOn => bail!(
-            "chain command {id} was given up, and its order has ended or gone on without it: nothing was changed"
-        ),
-    }
-    print(args.place.json, &json!({"id": id, "retried": true}), || {
-        vec![format!("chain command {id} is tried again")]
-    })?;
-    Ok(ExitCode::SUCCESS)
 }

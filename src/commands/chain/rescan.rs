@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use super::REPORT_EVERY;
-use crate::access::ServiceLocation;
+use crate::access::{ServiceLocation, account};
 use crate::chains;
 use crate::commands::chain::ChainRescan;
 use crate::output::print;
@@ -31,11 +31,11 @@ pub(super) async fn run(args: ChainRescan) -> anyhow::Result<ExitCode> {
     if let (Some(from), Some(to)) = range {
         ensure!(from <= to, "--from-block {from} is after --to-block {to}");
     }
-    let by = match (&args.operator, &args.reason) {
-        (Some(operator), Some(reason)) if args.restore => {
-            let is_given = !operator.trim().is_empty() && !reason.trim().is_empty();
-            ensure!(is_given, "--operator and --reason are not empty");
-            Some(RestoredBy { operator, reason })
+    let operator = account();
+    let by = match &args.reason {
+        Some(reason) if args.restore => {
+            ensure!(!reason.trim().is_empty(), "--reason is not empty");
+            Some(RestoredBy { operator: &operator, reason })
         }
         _ => None,
     };

@@ -210,7 +210,7 @@ impl Inspector<'_> {
                 let reference = one.reference.as_str();
                 let mut words =
                     vec!["execution", "resolve", "--reference", reference, "--confirm", reference];
-                words.extend(["--action", "fail", "--leg", "payout", "--operator", operator]);
+                words.extend(["--action", "fail", "--leg", "payout", "--as", operator]);
                 words.extend(["--reason", "never answered", "--evidence", "the bank knows no payment"]);
                 self.process.command(&words).with_context(|| one.case.clone())?;
             }

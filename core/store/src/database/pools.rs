@@ -23,7 +23,7 @@ use crate::{StoreError, statement};
 const BESIDE: u32 = 3;
 
 /// How many connections of each pool are open before they are needed, so that a first caller does not wait for them.
-const READY: u32 = 2;
+const READY: u32 = 6;
 
 /// How often the log says that there is no primary.
 const REMIND_EVERY: Duration = Duration::from_secs(10);

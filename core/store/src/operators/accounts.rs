@@ -5,6 +5,7 @@ pub mod identities;
 pub mod passkeys;
 pub mod passwords;
 pub mod sessions;
+pub mod tokens;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::names::names;
@@ -81,6 +82,12 @@ pub async fn insert(
     statement::execute(conn, sql, (id, name, words(roles), created_by)).await
 }
 
+/// Whether there is no operator; none is added by others until the transaction's end.
+pub async fn lock_if_none(conn: &mut PgConnection) -> Result<bool, StoreError> {
+    statement::execute(conn, "lock table operator in exclusive mode", ()).await?;
+    statement::load_value(conn, "select not exists (select from operator)", ()).await
+}
+
 /// Operators by name, those after `after`; or the one of a name.
 async fn select(
     conn: &mut PgConnection,
@@ -119,7 +126,9 @@ pub async fn set_disabled(conn: &mut PgConnection, id: &str, disabled: bool) -> 
                           where id = $1 and (disabled_at is not null) <> $2 returning id), \
          ended as (update operator_session s set ended_at = clock_timestamp() from changed c \
                    where s.operator_id = c.id and s.ended_at is null), \
-         spent as (delete from operator_link l using changed c where l.operator_id = c.id) \
+         spent as (delete from operator_link l using changed c where l.operator_id = c.id), \
+         revoked as (update operator_token t set ended_at = clock_timestamp() from changed c \
+                     where t.operator_id = c.id and t.ended_at is null) \
          select from changed";
     Ok(statement::find_row(conn, sql, (id, disabled)).await?.is_some())
 }

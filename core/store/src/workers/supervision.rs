@@ -55,9 +55,9 @@ pub async fn supervise_until<F: Future<Output = ()>>(
 /// Waits for the next pass of a loop. `false`: it is to stop.
 pub async fn pause(every: Duration, stop: &mut watch::Receiver<bool>) -> bool {
     tokio::select! {
-        () = tokio::time::sleep(every) => !*stop.borrow(),
-        // Whoever could tell it to stop is gone.
-        changed = stop.changed() => changed.is_ok() && !*stop.borrow(),
+        () = tokio::time::sleep(every) => true,
+        // It was told to before or is now, or whoever could tell it is gone.
+        _ = stop.wait_for(|stop| *stop) => false,
     }
 }
 
@@ -66,6 +66,14 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_loop_that_begins_after_the_stop_does_not_pause() {
+        let stop = watch::Sender::new(false);
+        stop.send_replace(true);
+        let ended = pause(Duration::from_secs(3600), &mut stop.subscribe());
+        assert_eq!(tokio::time::timeout(Duration::from_secs(5), ended).await, Ok(false));
+    }
 
     #[tokio::test]
     async fn a_loop_that_panics_or_returns_is_started_again_until_it_is_stopped() {

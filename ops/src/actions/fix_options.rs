@@ -3,8 +3,6 @@
 use clap::Args;
 use dvp_core::operators::credentials::sessions;
 
-use crate::cli::GivenSecret;
-
 #[derive(Debug, Args)]
 pub(crate) struct SessionOptions {
     /// Copies of the reports of all the partner's orders, and no orders: true or false.
@@ -27,8 +25,8 @@ pub(crate) struct SessionOptions {
     pub client_cert_names: Option<Agreed<Vec<String>>>,
     /// The secret that Logons are signed with, 16 characters at least; then no password is taken. env:NAME, file:PATH,
     /// or - for a line of standard input; the secret itself is taken with a warning.
-    #[arg(long, value_name = "SECRET|off", value_parser = secret)]
-    pub logon_secret: Option<Agreed<GivenSecret>>,
+    #[arg(long, value_name = "SECRET|off", value_parser = text)]
+    pub logon_secret: Option<Agreed<String>>,
     /// How far SendingTime(52) of a signed Logon may be off, in seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(1..=300))]
     pub logon_window: Option<i32>,
@@ -76,7 +74,7 @@ impl<T> Agreed<T> {
         if text == "off" { Ok(Self::Off) } else { on(text).map(Self::On) }
     }
 
-    pub(crate) fn on(self) -> Option<T> {
+    pub(super) fn on(self) -> Option<T> {
         match self {
             Self::Off => None,
             Self::On(agreed) => Some(agreed),
@@ -127,10 +125,6 @@ fn names(text: &str) -> Result<Agreed<Vec<String>>, String> {
     })
 }
 
-fn secret(text: &str) -> Result<Agreed<GivenSecret>, String> {
-    Agreed::parse(text, |text| Ok(GivenSecret::from(text)))
-}
-
 fn text(text: &str) -> Result<Agreed<String>, String> {
     Agreed::parse(text, |text| Ok(text.to_owned()))
 }
@@ -154,6 +148,5 @@ mod tests {
         assert_eq!(upto::<3600>("0"), Ok(Agreed::On(0)));
         assert_eq!(upto::<3600>("never"), Err("0 to 3600, or off".to_owned()));
         assert!(hashes("00").is_err() && names("a b").is_err());
-        assert_eq!(format!("{:?}", secret("0123456789abcdef").unwrap()), "On(…)");
     }
 }
