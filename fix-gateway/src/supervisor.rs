@@ -258,7 +258,7 @@ impl SessionSupervisor {
     /// Where another process that owns the session takes forwarded connections.
     fn owner_elsewhere(&self, found: &ConfiguredSession) -> Option<String> {
         self.forward_address.as_ref()?;
-        found.holder.filter(|holder| *holder != self.owner)?;
+        found.owner.filter(|owner| *owner != self.owner)?;
         found.forward_address.clone()
     }
 
@@ -269,7 +269,7 @@ impl SessionSupervisor {
         share: Option<usize>,
         shutdown: &CancellationToken,
     ) {
-        let ConfiguredSession { session, settings, holder, held_for, .. } = found;
+        let ConfiguredSession { session, settings, owner, held_for, .. } = found;
         let terms = Terms::of(&session, &settings);
         let session_id = session.session_id.clone();
         let config = session_config(&session, &settings);
@@ -288,7 +288,7 @@ impl SessionSupervisor {
             }
             return;
         }
-        let is_free = holder.is_none_or(|holder| holder == self.owner);
+        let is_free = owner.is_none_or(|owner| owner == self.owner);
         let Ok(config) = config else { return };
         if !is_free || !session.enabled {
             sessions.left_over.remove(&session_id);

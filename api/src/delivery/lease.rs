@@ -53,7 +53,7 @@ impl PollConnection {
         self.full = false;
     }
 
-    /// Reads due deliveries, and then acquires free endpoint leases: holder, lease duration, and maximum number.
+    /// Reads due deliveries, and then acquires free endpoint leases: owner, lease duration, and maximum number.
     pub(super) fn look(
         &mut self,
         reading: Option<Reading>,
@@ -89,20 +89,20 @@ async fn find(
         let ids: Vec<&str> = reading.leases.iter().map(|lease| lease.endpoint_id.as_str()).collect();
         found.endpoints = endpoints::find_many(conn, &ids).await?;
     }
-    if let Some((holder, lease, limit)) = take {
-        found.taken = leases::take(conn, holder, lease, limit).await?;
+    if let Some((owner, lease, limit)) = take {
+        found.taken = leases::acquire(conn, owner, lease, limit).await?;
     }
     Ok(found)
 }
 
 pub(super) async fn renew(
     pool: &PgPool,
-    holder: Uuid,
+    owner: Uuid,
     held: &[EndpointLease],
     lease: Duration,
 ) -> Result<Renewed, StoreError> {
     let mut tx = pool.begin().await?;
-    let renewed = leases::renew(&mut tx, holder, held, lease).await?;
+    let renewed = leases::renew(&mut tx, owner, held, lease).await?;
     tx.commit().await?;
     Ok(renewed)
 }
@@ -112,10 +112,10 @@ pub(super) async fn release(pool: &PgPool, held: &[EndpointLease]) -> Result<(),
 }
 
 /// This process stops sending.
-pub(super) async fn give_up(pool: &PgPool, holder: Uuid, held: &[EndpointLease]) -> Result<(), StoreError> {
+pub(super) async fn give_up(pool: &PgPool, owner: Uuid, held: &[EndpointLease]) -> Result<(), StoreError> {
     let mut tx = pool.begin().await?;
     leases::release(&mut tx, held).await?;
-    leases::leave(&mut tx, holder).await?;
+    leases::leave(&mut tx, owner).await?;
     tx.commit().await?;
     Ok(())
 }

@@ -44,7 +44,7 @@ struct Worker<'a> {
     engine: &'a Engine,
     sender: Arc<Sender>,
     limits: DeliveryLimits,
-    holder: Uuid,
+    owner: Uuid,
     queues: LeasedQueues,
     sending: JoinSet<()>,
     chores: JoinSet<Chore>,
@@ -71,12 +71,12 @@ pub(super) async fn run(
 ) {
     let (sender_events, events) = mpsc::unbounded_channel();
     let (outcomes, ready) = mpsc::unbounded_channel();
-    let holder = Uuid::new_v4();
+    let owner = Uuid::new_v4();
     let worker = Worker {
         engine,
         sender: Arc::new(Sender::new(client, limits.per_endpoint, sender_events.clone(), outcomes)),
         limits,
-        holder,
+        owner,
         queues: LeasedQueues::default(),
         sending: JoinSet::new(),
         chores: JoinSet::new(),
@@ -85,7 +85,7 @@ pub(super) async fn run(
     };
     let (held, ()) =
         tokio::join!(worker.run(events, wake, shutdown), outcome::run(engine.pool(), ready, sender_events));
-    if let Err(error) = lease::give_up(engine.pool(), holder, &held).await {
+    if let Err(error) = lease::give_up(engine.pool(), owner, &held).await {
         warn!(%error, "endpoint leases were not released, they will expire");
     }
 }
@@ -135,7 +135,7 @@ impl Worker<'_> {
                 Look::Everywhere => queues.room(endpoint),
             });
         drop(queues);
-        let take = (everywhere && free > 0).then_some((self.holder, self.limits.lease, TAKE_MAX));
+        let take = (everywhere && free > 0).then_some((self.owner, self.limits.lease, TAKE_MAX));
         if reading.is_none() && take.is_none() {
             self.sender.has_looked();
             return;
@@ -150,9 +150,9 @@ impl Worker<'_> {
         }
         self.release();
         let (held, at) = (self.queues.held(), Instant::now());
-        let (pool, holder, lease) = (self.engine.pool().clone(), self.holder, self.limits.lease);
+        let (pool, owner, lease) = (self.engine.pool().clone(), self.owner, self.limits.lease);
         self.chores.spawn(async move {
-            let renewed = lease::renew(&pool, holder, &held, lease).await;
+            let renewed = lease::renew(&pool, owner, &held, lease).await;
             Chore::Renewed { held, at, renewed }
         });
     }

@@ -22,8 +22,8 @@ use dvp_store::partners::beneficiaries::Destinations;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The lease of a claim.
-pub(crate) const LEASE_SECS: i32 = 30;
+/// The duration of a claim.
+pub(crate) const CLAIM_SECS: i32 = 30;
 
 /// The places for work in progress, by kind.
 #[derive(Debug, Clone)]

@@ -32,7 +32,7 @@ use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::receipts::NewReceipt;
 use dvp_store::partners::beneficiaries::Destinations;
 
-use crate::writer::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved};
+use crate::writer::handover::{CLAIM_SECS, Committing, Handover, Payee, Reserved};
 
 /// All rows of a batch except the decided intents and the changed executions.
 #[derive(Default)]
@@ -239,7 +239,7 @@ impl Rows {
             executions: &self.accepted,
             permits: &self.permits,
             effects: &self.effects,
-            lease_secs: LEASE_SECS,
+            claim_secs: CLAIM_SECS,
             records,
             receipts: &self.receipts,
             commands: &self.commands,

@@ -165,7 +165,7 @@ pub struct Submission {
     pub request: IntentRequest,
     /// The cached data of the paying wallet, if there is one.
     pub wallet: Option<KnownWallet>,
-    /// The legacy order that the unit executes: it is decided only while the order's lease is valid.
+    /// The legacy order that the unit executes: it is decided only while the order's claim is valid.
     pub turn: Option<HeldTurn>,
     /// The resting order that the unit fills, which may have used its quote.
     pub fills: Option<String>,

@@ -320,7 +320,7 @@ impl BankScene {
     /// The call of an earlier process is due to be asked about.
     async fn is_due(&self) {
         let called = "update effect set called = true, called_at = now() - interval '1 minute', run_at = now() \
-                      where lease_until is null";
+                      where claimed_until is null";
         self.harness.run(called).await;
     }
 

@@ -640,7 +640,7 @@ impl FailingScene for Older {
             let looping = Running(tokio::spawn(dvp_core::legacy::run(engine, stopped)));
             // The leases of attempts that failed last longer than their delays.
             loop {
-                let free = "update legacy_intent set lease_until = null where lease_until < now() + interval '20 seconds'";
+                let free = "update legacy_intent set claimed_until = null where claimed_until < now() + interval '20 seconds'";
                 sqlx::query(free).execute(&pool).await.unwrap();
                 tokio::time::sleep(BRIEFLY).await;
                 assert!(!looping.0.is_finished());

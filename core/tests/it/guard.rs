@@ -68,7 +68,7 @@ async fn a_hanging_rail_does_not_delay_other_orders() {
         let swift = harness.accept(order("000123456789")).await.reference;
         harness.play_until(&swift, |kind| kind == "settle").await;
         harness.wait_for_state(&swift, "completed").await;
-        let held = "select count(*) from effect where kind = 'payout' and lease_until > now() and attempts = 1 \
+        let held = "select count(*) from effect where kind = 'payout' and claimed_until > now() and attempts = 1 \
                     and reference = $1";
         if count(held, &stuck).await == 1 {
             return;

@@ -131,14 +131,14 @@ async fn an_interrupted_call_is_queried_before_it_is_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_a_dead_process_is_free_after_its_lease() {
+async fn a_claim_of_a_dead_process_is_free_after_its_end() {
     let harness = scenes::harness().await;
     harness.accept(order("000123456789")).await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let claimed = effects::claim(&mut conn, 30, 12, effects::Rooms::of_each(10)).await.unwrap();
     assert_eq!(claimed.iter().map(|c| c.kind).collect::<Vec<_>>(), [EffectKind::Lock]);
     assert!(effects::claim(&mut conn, 30, 12, effects::Rooms::of_each(10)).await.unwrap().is_empty());
-    sqlx::query("update effect set lease_until = now() - interval '1 second' where kind = 'lock'")
+    sqlx::query("update effect set claimed_until = now() - interval '1 second' where kind = 'lock'")
         .execute(&mut *conn)
         .await
         .unwrap();

@@ -72,7 +72,7 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) consumed: Vec<(String, String)>,
     /// Quotes that go on holding their output for orders that wait for a deposit.
     pub(super) bound: Vec<(String, String)>,
-    /// Legacy orders with a valid lease, with whether each still has the account of its standing instruction, and those
+    /// Legacy orders with a valid claim, with whether each still has the account of its standing instruction, and those
     /// that this batch executed, with their executions.
     pub(super) turns: HashMap<HeldTurn, bool>,
     pub(super) executed: Vec<(HeldTurn, String)>,
@@ -208,7 +208,7 @@ impl BatchSnapshot {
         })
     }
 
-    /// Whether a submission is still to be decided: the lease of its legacy order, if any, must be valid.
+    /// Whether a submission is still to be decided: the claim of its legacy order, if any, must be valid.
     pub(in crate::writer) fn is_due(&self, submission: &Submission) -> bool {
         submission.turn.as_ref().is_none_or(|turn| self.turns.contains_key(turn))
     }

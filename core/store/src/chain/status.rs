@@ -1,4 +1,4 @@
-//! The state of the indexers, for operators: written by the holder of a chain's lease.
+//! The state of the indexers, for operators: written by the owner of a chain's lease.
 //!
 //! Invariant: no decision depends on these rows. Whether a chain is halted is stored in the cursor.
 

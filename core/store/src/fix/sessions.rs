@@ -99,7 +99,7 @@ pub struct ConfiguredSession {
     pub session: FixSessionRow,
     pub settings: FixSessionSettings,
     /// The owner of the lease `fix:` and the session's id.
-    pub holder: Option<uuid::Uuid>,
+    pub owner: Option<uuid::Uuid>,
     /// How long the owner's lease lasts unless it is renewed.
     pub held_for: Option<Duration>,
     /// Where the owner takes forwarded connections, if it does.
@@ -121,7 +121,7 @@ pub async fn list_configured(
 ) -> Result<Vec<Result<ConfiguredSession, UnreadableSession>>, StoreError> {
     // The columns are constants of these modules; their names are unique across the joined tables.
     let sql = sqlx::AssertSqlSafe(format!(
-        "select {COLUMNS}, {}, l.owner as holder, o.forward_address, \
+        "select {COLUMNS}, {}, l.owner, o.forward_address, \
                 extract(epoch from least(l.expires_at, clock_timestamp() + interval '1 day') \
                     - clock_timestamp())::float8 as held_for from fix_session \
          left join lease l on l.name = 'fix:' || session_id and l.expires_at > clock_timestamp() \
@@ -138,10 +138,10 @@ fn configured(row: &PgRow) -> Result<Result<ConfiguredSession, UnreadableSession
     let read = || {
         let session = FixSessionRow::from_row(row)?;
         let settings = FixSessionSettings::from_row(row)?;
-        let (holder, forward_address) = (row.try_get("holder")?, row.try_get("forward_address")?);
+        let (owner, forward_address) = (row.try_get("owner")?, row.try_get("forward_address")?);
         let held_for: Option<f64> = row.try_get("held_for")?;
         let held_for = held_for.map(|secs| Duration::try_from_secs_f64(secs).unwrap_or_default());
-        Ok(ConfiguredSession { session, settings, holder, held_for, forward_address })
+        Ok(ConfiguredSession { session, settings, owner, held_for, forward_address })
     };
     Ok(read().map_err(|error| UnreadableSession { session_id, error }))
 }

@@ -330,7 +330,7 @@ pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> R
     );
     statement::execute(conn, sql, parameters).await?;
     // A worker that has claimed it may have asked before this answer was here.
-    let sql = "update effect set run_at = least(run_at, now()), woken = lease_until is not null \
+    let sql = "update effect set run_at = least(run_at, now()), woken = claimed_until is not null \
          where reference = $1 and kind = 'payout'";
     statement::execute(conn, sql, (&payment.execution,)).await
 }

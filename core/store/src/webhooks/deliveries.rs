@@ -1,9 +1,9 @@
-//! Deliveries: queued from the feed, read by the holder of their endpoint's lease, ended in batches; and the log of
+//! Deliveries: queued from the feed, read by the owner of their endpoint's lease, ended in batches; and the log of
 //! ended deliveries, in partitions of a day.
 //!
-//! A delivery in flight is in its holder's memory only: reading writes nothing. The row leaves the queue in the
+//! A delivery in flight is in its owner's memory only: reading writes nothing. The row leaves the queue in the
 //! transaction that writes its log, which requires that the fence of the lease is unchanged
-//! ([`leases`](super::leases)). So a delivery that its holder loses is still in the queue.
+//! ([`leases`](super::leases)). So a delivery that its owner loses is still in the queue.
 
 use std::time::Duration;
 
