@@ -50,7 +50,6 @@ pub struct Api {
     clock: Clock,
 }
 
-/// The rules for webhook URLs.
 pub struct WebhookRules {
     pub reach: Reach,
     pub names: Arc<dyn Names>,

@@ -120,7 +120,6 @@ pub struct TicksReading {
 /// Reads pools for the liquidity sources; the chain side implements this trait. Everything of an answer is of one block,
 /// the newest that any endpoint has.
 pub trait PoolReader: Send + Sync {
-    /// The pair at an address.
     fn pair<'a>(&'a self, pool: &'a str) -> ChainAnswer<'a, PairReading>;
 
     /// The pool at an address, with its average over this many seconds.

@@ -75,7 +75,6 @@ pub enum SourceError {
     InvalidResponse(String),
 }
 
-/// The assets of a pair.
 #[derive(Debug, Clone, Copy)]
 pub struct PairAssets<'a> {
     pub input: &'a Asset,

@@ -20,7 +20,6 @@ pub use signature::{prehash, signature};
 
 use crate::{limits::MessageLimits, tls::PeerCertificate};
 
-/// The origin of a connection.
 #[derive(Debug, Clone)]
 pub struct Origin {
     /// The peer's address; behind a proxy, the one in the PROXY header.

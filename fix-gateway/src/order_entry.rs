@@ -65,7 +65,6 @@ const REPORTED_AT_ONCE: usize = 200;
 /// The session's cursor becomes durable with its commits, and with one of its own when it is ahead by this much.
 const POSITIONS_BEHIND_MAX: i64 = feed::NOTIFY_ALL_EVERY;
 
-/// The reports of a page of the feed.
 struct PageReports {
     outbound: Vec<FixOutbound>,
     /// The position read up to.

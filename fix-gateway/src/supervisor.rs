@@ -68,7 +68,6 @@ const LEASE_ENDED: Duration = Duration::from_millis(20);
 pub(crate) const SESSION_LOOK_MAX: Duration = Duration::from_secs(2);
 /// A session whose driver runs for so long is no longer set aside.
 const RUNS_AFTER: Duration = Duration::from_secs(2);
-/// The Logout text of a disabled session.
 const DISABLED_TEXT: &str = "session disabled";
 
 /// Acquires sessions without an owner, and runs their drivers.

@@ -102,7 +102,6 @@ pub struct PeerCertificate {
     pub names: Vec<String>,
 }
 
-/// TLS for one listener.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
@@ -110,7 +109,6 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the files.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let current = RwLock::new(Arc::new(server_config(&files)?));
         Ok(Self { files, current })

@@ -23,7 +23,6 @@ const LOOKS: usize = 3;
 /// The permit of a long-poll to read events.
 pub(crate) type Turn<'a> = SemaphorePermit<'a>;
 
-/// The limits of a process.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Connections served at once; more wait to be accepted.

@@ -101,7 +101,6 @@ pub enum Claimant {
     House,
 }
 
-/// An account of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Account {
     Balance(Owner, Part),

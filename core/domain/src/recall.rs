@@ -131,7 +131,6 @@ impl RecallAnswer {
     }
 }
 
-/// The effect of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AfterAnswer {
     pub status: RecallStatus,
@@ -147,7 +146,6 @@ pub const ACCEPTED_AFTER_REJECTED: &str = "the bank accepted a recall that it ha
 pub const REJECTED_AFTER_ACCEPTED: &str = "the bank rejected a recall that it had accepted";
 pub const NEVER_REQUESTED: &str = "the bank answered a recall that was never requested";
 
-/// Applies an answer.
 pub fn apply(status: RecallStatus, answer: &RecallAnswer) -> AfterAnswer {
     use RecallStatus::{
         Accepted, Approved, NotNeeded, Pending, Recalled, Rejected, Sent, Unrequested, Withdrawn,

@@ -24,7 +24,6 @@ mod settled;
 pub mod wallets;
 
 names! {
-    /// The kinds of breaks.
     #[derive(PartialOrd, Ord)]
     pub enum BreakKind {
         /// The escrow holds funds for an id that no execution has locked on this chain.
@@ -136,7 +135,6 @@ names! {
     }
 }
 
-/// One break.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Break {

@@ -63,7 +63,6 @@ pub struct Health {
     pub reported_at: Option<Timestamp>,
 }
 
-/// The action for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointAction {
     TellOwner,

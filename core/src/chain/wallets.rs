@@ -72,7 +72,6 @@ struct Inner {
     under_way: Mutex<HashMap<String, PartnerLookUps>>,
 }
 
-/// The look-ups of one partner.
 struct PartnerLookUps {
     places: Arc<Semaphore>,
     waiting: HashMap<WalletKey, LookUp>,

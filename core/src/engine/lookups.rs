@@ -27,7 +27,6 @@ pub enum ReceiptLookup<T> {
     Unreadable,
 }
 
-/// A receipt as it was issued, and its anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedReceipt {
     pub body: Value,

@@ -81,7 +81,6 @@ impl Engine {
         })
     }
 
-    /// A page of a report.
     pub async fn report_page(
         &self,
         range: &Range,

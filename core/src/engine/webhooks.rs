@@ -98,7 +98,6 @@ pub enum Command {
     },
 }
 
-/// The result of a command.
 #[derive(Debug, Clone)]
 pub enum CommandOutcome {
     Registered { endpoint_id: String, secret: String },
@@ -453,7 +452,6 @@ pub fn body(stored: &StoredEvent, api_version: &str) -> String {
     to_text(&envelope(stored, api_version))
 }
 
-/// A stored event's envelope.
 pub fn envelope<'a>(stored: &'a StoredEvent, api_version: &'a str) -> Envelope<'a> {
     let event = &stored.event;
     Envelope::of(EnvelopeFields {

@@ -19,7 +19,6 @@ use crate::engine::reads::SNAPSHOT;
 /// The number of entries read at once.
 const PAGE: i64 = 1_000;
 
-/// One line of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
     /// The balance at the beginning.
@@ -161,7 +160,6 @@ async fn write_one(
     Ok(())
 }
 
-/// A page of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatementPage {
     /// The balances before and after all entries of the range.

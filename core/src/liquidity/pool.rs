@@ -21,7 +21,6 @@ use super::{Boxed, LiquiditySource, PairAssets, SourceError};
 use crate::chain::{PairReading, PoolReader, PriceBlock, TicksReading};
 use crate::clock::now;
 
-/// The kinds of pools that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolKind {
     /// A constant-product pair. The fee is in the code of its contract, and is not told.

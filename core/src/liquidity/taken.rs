@@ -13,7 +13,6 @@ use dvp_domain::money::Minor;
 use dvp_domain::plan::Plan;
 use dvp_domain::time::Timestamp;
 
-/// The id of a new answer.
 pub(super) fn new_answer() -> AnswerId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     AnswerId(NEXT.fetch_add(1, Ordering::Relaxed))

@@ -123,7 +123,6 @@ impl Running {
     }
 }
 
-/// A batch in progress.
 #[must_use]
 pub(super) struct BatchTimer {
     running: Running,

@@ -150,7 +150,6 @@ impl Rows {
         }
     }
 
-    /// A command of an order, on its chain.
     pub(super) fn command(&mut self, terms: &Terms, chain_id: i64, entity: String, command: ChainCommand) {
         self.commands.push(NewChainCommand {
             chain_id,

@@ -45,7 +45,6 @@ pub(crate) use self::cache::{Status, Ticket};
 /// The notification's payload contains the references of changed executions, one per line; an empty payload stands for
 /// all.
 const CHANNEL: &str = "dvp_execution";
-/// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 const _: () = assert!(
     HEARTBEAT.as_millis() * 2 < STALENESS_MAX.as_millis(),

@@ -10,7 +10,6 @@ use dvp_fix::SeqNum;
 
 use crate::application::Commit;
 
-/// The text of the refusal.
 pub(super) const TEXT: &str = "the message cannot be stored";
 
 /// The subject of a commit.

@@ -36,7 +36,6 @@ pub(crate) enum CancelRefusal {
 /// Symbol(55) of a report without a symbol that could be repeated.
 pub(crate) const NO_SYMBOL: &str = "[N/A]";
 
-/// The order's fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OrderFacts {
     pub(crate) symbol: String,

@@ -31,7 +31,6 @@ const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 /// An immediate order may take this long to start settling.
 const IMMEDIATE_MILLIS: i64 = 5 * 60 * 1000;
 
-/// A parsed order.
 pub(crate) struct Order {
     pub(crate) cl_ord_id: String,
     pub(crate) request: IntentRequest,
@@ -215,7 +214,6 @@ fn descriptor(asset: &Asset) -> AssetDescriptor {
     }
 }
 
-/// The bounds of an order.
 struct OrderBounds<'a> {
     message: MessageRef<'a>,
     side: Side,

@@ -165,7 +165,6 @@ impl Asked {
         Self { version, id: message.text(tags::QUOTE_REQ_ID).map(str::to_owned), symbol }
     }
 
-    /// The rejection and its type.
     pub(crate) fn refused(&self, refusal: &NoQuote) -> (MsgType, Body) {
         let body =
             Body::new().field(tags::TEXT, refusal.text()).maybe(tags::QUOTE_REQ_ID, self.id.as_deref());

@@ -21,7 +21,6 @@ use super::{
     tags,
 };
 
-/// The content of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReportContent {
     /// Received, and not decided yet.

@@ -58,7 +58,6 @@ impl DerefMut for FixHarness {
     }
 }
 
-/// A running gateway.
 pub(crate) struct Gateway {
     pub(crate) addr: SocketAddr,
     /// The further listeners.

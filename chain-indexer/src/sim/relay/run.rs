@@ -460,7 +460,6 @@ fn deployment(seed: u64, signers: &[PrivateKeySigner]) -> Deployment {
     }
 }
 
-/// The entity that a command is about.
 pub fn entity_of(command: &ChainCommand) -> &str {
     match command {
         ChainCommand::Create(create) => &create.entity,

@@ -46,7 +46,6 @@ impl DestinationRefusal {
     }
 }
 
-/// A destination of the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
     /// The recipient with the account itself in place of the reference.

@@ -25,7 +25,6 @@ pub struct Unit<'a> {
     pub exponent: u8,
 }
 
-/// One step of a price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PriceStep<'a> {

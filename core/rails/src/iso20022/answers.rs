@@ -61,7 +61,6 @@ pub struct PaymentReport {
     pub word: Word,
 }
 
-/// A parsed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedFile {
     pub message: Message,

@@ -28,7 +28,6 @@ const PARTS: [&str; 7] = ["outbox", "inbox", "taking", "archive", "quarantine", 
 /// A file that was taken from the inbox is put away within this time, unless its process was stopped.
 const TAKEN_FOR: Duration = Duration::from_secs(60);
 
-/// Holds the folder's id.
 const ID_FILE: &str = "dvp-folder";
 /// Written beside the service's own files to see whether there is room for a payment.
 const PROBE: &str = ".dvp-probe";
@@ -350,7 +349,6 @@ mod tests {
         Folder::at(root, Some(id))
     }
 
-    /// The contents of a folder's files.
     async fn contents(folder: &Path) -> Vec<Vec<u8>> {
         let mut entries = fs::read_dir(folder).await.unwrap();
         let mut contents = Vec::new();

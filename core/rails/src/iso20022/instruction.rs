@@ -22,7 +22,6 @@ pub struct Debtor {
     pub country: String,
 }
 
-/// An account's identification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Account {
     Iban(String),

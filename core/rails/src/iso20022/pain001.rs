@@ -13,7 +13,6 @@ pub fn message_id(end_to_end_id: &str) -> String {
     format!("M{end_to_end_id}")
 }
 
-/// The id of a payment's block.
 pub fn payment_id(end_to_end_id: &str) -> String {
     format!("P{end_to_end_id}")
 }

@@ -11,7 +11,6 @@ use dvp_domain::text::{TEXT_MAX, clean};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
-/// The state of an indexer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexerState {
     /// Reading old blocks in ranges.
@@ -24,7 +23,6 @@ pub enum IndexerState {
     Halted { reason: String },
 }
 
-/// A backfill in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backfill {
     /// The block it began after.

@@ -5,7 +5,6 @@ use sqlx::PgConnection;
 use crate::fix::rows::FixReset;
 use crate::{StoreError, fix, statement};
 
-/// A session as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct ListedSession {
     pub session_id: String,
@@ -77,7 +76,6 @@ pub struct NewNumbers {
     pub with_reset: bool,
 }
 
-/// The result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renumbered {
     Done {

@@ -14,7 +14,6 @@ use crate::{StoreError, read, statement};
 /// A command that was not claimed within this time expires.
 pub const GOOD_FOR: Duration = Duration::from_secs(30);
 
-/// The action of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionAction {
     Logout,
@@ -70,7 +69,6 @@ pub struct Answer {
     pub failed: bool,
 }
 
-/// A command as it is listed.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ListedCommand {
     pub id: i64,

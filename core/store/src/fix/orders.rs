@@ -8,7 +8,6 @@ use crate::fix::rows::FixOrder;
 use crate::orders::events::StoredEvent;
 use crate::{StoreError, statement};
 
-/// An order by its ClOrdID.
 pub async fn find_order(
     conn: &mut PgConnection,
     session_id: &str,

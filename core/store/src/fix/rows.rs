@@ -46,7 +46,6 @@ pub enum Parking {
     Decide { cl_ord_id: String },
 }
 
-/// An order as it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParkedOrder {
     pub cl_ord_id: String,

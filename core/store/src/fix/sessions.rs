@@ -37,7 +37,6 @@ pub struct FixSessionRow {
     pub feed_position: i64,
 }
 
-/// A new session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewFixSession {
     pub partner_id: String,
@@ -157,7 +156,6 @@ pub async fn rehash_password(
     statement::execute(conn, sql, (session_id, password_hash.as_slice(), master_key)).await
 }
 
-/// A session by its id.
 pub async fn find_session(conn: &mut PgConnection, id: &str) -> Result<Option<FixSessionRow>, StoreError> {
     // The columns are a constant of this module.
     let sql = sqlx::AssertSqlSafe(format!("select {COLUMNS} from fix_session where session_id = $1"));

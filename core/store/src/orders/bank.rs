@@ -8,7 +8,6 @@ use sqlx::{FromRow, PgConnection, Row as _};
 
 use crate::{StoreError, known, read, statement};
 
-/// A payment order.
 #[derive(Debug, Clone)]
 pub struct NewBankPayment {
     pub end_to_end_id: String,
@@ -24,7 +23,6 @@ pub struct NewBankPayment {
     pub not_after: DateTime<Utc>,
 }
 
-/// A payment and its status.
 #[derive(Debug, Clone)]
 pub struct BankPayment {
     pub end_to_end_id: String,

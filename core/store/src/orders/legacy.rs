@@ -11,7 +11,6 @@ use sqlx::{FromRow, PgConnection, Row as _};
 use super::intents::{self, Tenant};
 use crate::{StoreError, read, statement};
 
-/// A new legacy order.
 #[derive(Debug, Clone)]
 pub struct NewLegacyIntent {
     pub tenant: Tenant,
@@ -93,7 +92,6 @@ pub struct LegacyIntentRow {
     pub updated_at: DateTime<Utc>,
 }
 
-/// The filter of a list.
 #[derive(Debug, Clone, Default)]
 pub struct LegacyFilter {
     pub status: Option<String>,

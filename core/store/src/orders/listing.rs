@@ -25,7 +25,6 @@ names! {
     }
 }
 
-/// The filter of a page.
 #[derive(Debug, Clone, Default)]
 pub struct OrderFilter<'a> {
     pub view: OrderView,
@@ -40,7 +39,6 @@ pub struct OrderFilter<'a> {
     pub limit: i64,
 }
 
-/// An order of a page.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct OrderRow {
     pub reference: String,

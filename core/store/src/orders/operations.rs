@@ -8,7 +8,6 @@ use sqlx::PgConnection;
 use crate::orders::effects::notify_workers;
 use crate::{StoreError, statement};
 
-/// An execution in a list.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Listed {
     pub reference: String,

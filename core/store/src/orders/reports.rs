@@ -114,7 +114,6 @@ pub struct Range {
     pub position: i64,
 }
 
-/// An execution as a report shows it.
 #[derive(Debug, Clone)]
 pub struct ReportedExecution {
     pub terms: Terms,

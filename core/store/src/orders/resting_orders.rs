@@ -9,7 +9,6 @@ use sqlx::PgConnection;
 
 use crate::{StoreError, statement};
 
-/// A new resting order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRestingOrder {
     pub provider_id: String,

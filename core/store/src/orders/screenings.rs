@@ -5,7 +5,6 @@ use sqlx::PgConnection;
 
 use crate::{StoreError, known, statement};
 
-/// A new result.
 #[derive(Debug, Clone, Copy)]
 pub struct NewScreening<'a> {
     pub reference: &'a str,

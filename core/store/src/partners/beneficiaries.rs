@@ -11,7 +11,6 @@ use sqlx::{FromRow, PgConnection, Row as _};
 
 use crate::{StoreError, read, statement};
 
-/// A new recipient.
 #[derive(Debug, Clone)]
 pub struct NewBeneficiary<'a> {
     pub id: &'a str,

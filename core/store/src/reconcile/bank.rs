@@ -30,7 +30,6 @@ pub struct NewStatement<'a> {
     pub entries: Vec<NewEntry<'a>>,
 }
 
-/// A booked entry.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEntry<'a> {
     pub amount: i128,

@@ -188,7 +188,6 @@ pub struct Ended {
     pub attempt: Option<Attempt>,
 }
 
-/// An attempt as it is logged.
 #[derive(Debug, Clone, Default)]
 pub struct Attempt {
     pub number: u32,
@@ -319,7 +318,6 @@ pub struct Logged {
     pub ended_at: Option<DateTime<Utc>>,
 }
 
-/// An attempt in the log.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct LoggedAttempt {
     pub delivery_id: i64,
@@ -331,7 +329,6 @@ pub struct LoggedAttempt {
     pub body_prefix: Option<String>,
 }
 
-/// The filter of the log.
 #[derive(Debug, Clone, Default)]
 pub struct LogFilter {
     /// Deliveries older than this one.

@@ -96,7 +96,6 @@ impl Fact {
     }
 }
 
-/// The lock as it is reported.
 fn lock() -> Lock {
     let deadlines = Deadlines {
         begin_before: Clock::TooLateToBegin.time(),

@@ -124,7 +124,6 @@ pub async fn set_gates(conn: &mut PgConnection, gates: &[(i64, Gate)]) -> Result
     statement::execute(conn, sql, parameters).await
 }
 
-/// The number of waiting fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitingFills {
     pub all: u64,
