@@ -17,7 +17,7 @@ pub use self::outcomes::{
     abandon_slots, finalize_slots, judge_slots, mark_foreign, mark_mined, mark_unmined,
 };
 use super::super::{bigint, hash, unsigned};
-use super::attempts::AttemptRow;
+use super::attempts::Attempt;
 use crate::{StoreError, known, statement};
 
 pub(in crate::chain) use self::outcomes::unmine_above;
@@ -55,7 +55,7 @@ pub struct SlotRow {
     pub reference: String,
     pub intent_id: String,
     /// Oldest first; never empty.
-    pub attempts: Vec<AttemptRow>,
+    pub attempts: Vec<Attempt>,
 }
 
 /// A nonce to use.
