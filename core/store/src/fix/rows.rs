@@ -80,13 +80,6 @@ pub struct FixReset {
     pub stale_types: Vec<String>,
 }
 
-impl FixReset {
-    /// Deletes all stored messages.
-    pub const fn of_everything() -> Self {
-        Self { seen_out: u64::MAX, written_out: 0, first_kept: 1, kept: 0, stale_types: Vec::new() }
-    }
-}
-
 /// A session's numbers before and after the unit. The update is guarded by the numbers before and by the session's
 /// lease: a former owner cannot write, not even after it has loaded the numbers again.
 #[derive(Debug, Clone)]
