@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::DeliveryLimits;
 use super::client::Client;
-use super::lease::{self, Looked, PollConnection};
+use super::lease::{self, Looked};
 use super::leased_queues::LeasedQueues;
 use super::outcome::{self, SenderEvent};
 use super::route::EndpointRoute;
@@ -48,7 +48,7 @@ struct Worker<'a> {
     queues: LeasedQueues,
     sending: JoinSet<()>,
     chores: JoinSet<Chore>,
-    poll_connection: PollConnection,
+    is_looking: bool,
     /// A poll that was requested during another one.
     look_again: Option<Look>,
 }
@@ -80,7 +80,7 @@ pub(super) async fn run(
         queues: LeasedQueues::default(),
         sending: JoinSet::new(),
         chores: JoinSet::new(),
-        poll_connection: PollConnection::new(engine.pool()),
+        is_looking: false,
         look_again: None,
     };
     let (held, ()) =
@@ -122,7 +122,7 @@ impl Worker<'_> {
 
     /// Starts a poll, or remembers it if one is in progress. A poll for more of the last read needs enough room.
     fn look(&mut self, what: Look) {
-        if self.poll_connection.are_full() {
+        if self.is_looking {
             self.look_again = self.look_again.max(Some(what));
             return;
         }
@@ -135,12 +135,13 @@ impl Worker<'_> {
                 Look::Everywhere => queues.room(endpoint),
             });
         drop(queues);
-        let take = (everywhere && free > 0).then_some((self.owner, self.limits.lease, TAKE_MAX));
-        if reading.is_none() && take.is_none() {
+        let acquire = (everywhere && free > 0).then_some((self.owner, self.limits.lease, TAKE_MAX));
+        if reading.is_none() && acquire.is_none() {
             self.sender.has_looked();
             return;
         }
-        let look = self.poll_connection.look(reading, take);
+        self.is_looking = true;
+        let look = lease::look(self.engine.pool().clone(), reading, acquire);
         self.chores.spawn(async move { Chore::Looked(Box::new(look.await)) });
     }
 
@@ -167,12 +168,12 @@ impl Worker<'_> {
             Ok(Chore::Released) => {}
             Err(error) => {
                 error!(%error, "polling due deliveries failed");
-                self.poll_connection = PollConnection::new(self.engine.pool());
+                self.is_looking = false;
                 self.sender.has_looked();
                 self.queues.end_read();
             }
         }
-        if !self.poll_connection.are_full()
+        if !self.is_looking
             && let Some(what) = self.look_again.take()
         {
             self.look(what);
@@ -180,8 +181,8 @@ impl Worker<'_> {
     }
 
     fn admit(&mut self, looked: Looked) {
-        let Looked { conn, at, reading, found } = looked;
-        self.poll_connection.put_back(conn);
+        let Looked { at, reading, found } = looked;
+        self.is_looking = false;
         self.sender.has_looked();
         let found = match found {
             Ok(found) => found,
@@ -225,9 +226,9 @@ impl Worker<'_> {
                 self.queues.begin_again(&lease.endpoint_id);
             }
         }
-        if !found.taken.is_empty() {
+        if !found.acquired.is_empty() {
             let until = at + self.limits.lease;
-            found.taken.into_iter().for_each(|held| self.queues.take(held, now, until));
+            found.acquired.into_iter().for_each(|held| self.queues.take(held, now, until));
             self.look(Look::On);
         }
     }
@@ -310,7 +311,7 @@ impl Worker<'_> {
                 if let Ok(Chore::Looked(looked)) = chore
                     && let Ok(found) = looked.found
                 {
-                    held.extend(found.taken);
+                    held.extend(found.acquired);
                 }
             }
         };
