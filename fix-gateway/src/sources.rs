@@ -2,12 +2,12 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use ipnet::IpNet;
+use dvp_core::listeners::source::Source;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::limits::{Bucket, Pace};
@@ -59,7 +59,7 @@ pub(crate) enum TooMany {
 /// Counts by source.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
-    counts: Arc<Mutex<HashMap<IpAddr, Counts>>>,
+    counts: Arc<Mutex<HashMap<Source, Counts>>>,
     pace: Pace,
     unauthenticated_max: u32,
 }
@@ -74,7 +74,7 @@ struct Counts {
 #[derive(Debug)]
 pub(crate) struct Visit {
     sources: Sources,
-    source: IpAddr,
+    source: Source,
 }
 
 impl Sources {
@@ -89,7 +89,7 @@ impl Sources {
 
     /// Counts a connection from this address.
     pub(crate) fn enter(&self, addr: IpAddr, now: Instant) -> Result<Visit, TooMany> {
-        let source = source_of(addr);
+        let source = Source::from(addr);
         let mut counts = self.lock();
         if !counts.contains_key(&source) && counts.len() >= SOURCES_MAX {
             counts.retain(|_, counts| counts.unauthenticated > 0 || !counts.connections.is_full(now));
@@ -110,7 +110,7 @@ impl Sources {
         Ok(Visit { sources: self.clone(), source })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Counts>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Source, Counts>> {
         // No code panics while it holds the map's lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,35 +124,8 @@ impl Drop for Visit {
     }
 }
 
-/// The unit of counting: an IPv4 address, or an IPv6 /64 network, which one customer has.
-pub(crate) fn source_of(addr: IpAddr) -> IpAddr {
-    match addr.to_canonical() {
-        IpAddr::V4(v4) => IpAddr::V4(v4),
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, ..] = v6.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-    }
-}
-
 /// The slot of an unauthenticated connection; released when dropped.
-#[derive(Debug)]
-pub(crate) struct ConnectionSlot {
-    _permit: OwnedSemaphorePermit,
-    _visit: Visit,
-}
-
-impl ConnectionSlot {
-    pub(crate) const fn new(permit: OwnedSemaphorePermit, visit: Visit) -> Self {
-        Self { _permit: permit, _visit: visit }
-    }
-}
-
-/// Is the address in one of the networks? An IPv4 address that came over an IPv6 socket counts as IPv4.
-pub(crate) fn contains(networks: &[IpNet], addr: SocketAddr) -> bool {
-    let ip = addr.ip().to_canonical();
-    networks.iter().any(|network| network.contains(&ip))
-}
+pub(crate) type ConnectionSlot = (OwnedSemaphorePermit, Visit);
 
 #[cfg(test)]
 mod tests {
@@ -177,14 +150,6 @@ mod tests {
         sources.enter(there, now).unwrap();
         drop(first);
         sources.enter(here, now).unwrap();
-    }
-
-    #[test]
-    fn an_ipv6_network_is_one_source_and_a_mapped_address_is_its_ipv4() {
-        let source = |text: &str| source_of(text.parse().unwrap());
-        assert_eq!(source("2001:db8:1:2:3::4"), source("2001:db8:1:2:ffff::1"));
-        assert_ne!(source("2001:db8:1:2::1"), source("2001:db8:1:3::1"));
-        assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));
     }
 
     #[test]

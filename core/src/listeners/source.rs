@@ -44,7 +44,7 @@ pub fn client(peer: SocketAddr, proxies: &[IpNet], headers: &HeaderMap) -> IpAdd
         .collect();
     let mut client = peer.ip().to_canonical();
     for text in said.into_iter().rev() {
-        if !is_proxy(client, proxies) {
+        if !is_in(proxies, client) {
             break;
         }
         let Some(address) = address(text) else { break };
@@ -53,8 +53,10 @@ pub fn client(peer: SocketAddr, proxies: &[IpNet], headers: &HeaderMap) -> IpAdd
     client
 }
 
-fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {
-    proxies.iter().any(|network| network.contains(&address))
+/// Whether an address is in one of the networks. An IPv4 address that came over an IPv6 socket counts as IPv4.
+pub fn is_in(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// An address, with or without brackets and a port.
@@ -79,7 +81,7 @@ impl Connections {
     /// `None`: the source has `limit` connections already. A proxy's connections are not limited: they are of all its
     /// clients.
     pub(super) fn enter(&self, peer: SocketAddr, proxies: &[IpNet], limit: usize) -> Option<Connected> {
-        let limit = if is_proxy(peer.ip().to_canonical(), proxies) { usize::MAX } else { limit };
+        let limit = if is_in(proxies, peer.ip()) { usize::MAX } else { limit };
         let source = Source::from(peer.ip());
         let mut counts = self.lock();
         let count = counts.get(&source).copied().unwrap_or_default();
