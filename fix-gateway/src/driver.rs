@@ -114,8 +114,6 @@ pub struct Driver<A> {
     newcomer: Option<(Box<Attach>, Instant)>,
     /// After a stop: the time limit for the peer's Logout.
     draining: Option<Instant>,
-    /// Durable messages of the present turn.
-    ready: Vec<Transmit>,
     /// Both clocks, as of the beginning of the turn or of its last wait.
     now: Now,
     /// The timer of the earliest deadline.
@@ -180,7 +178,6 @@ impl<A: Application> Driver<A> {
             stop: CancellationToken::new(),
             newcomer: None,
             draining: None,
-            ready: Vec::new(),
             now,
             alarm: Alarm::default(),
             recorder: None,

@@ -478,7 +478,7 @@ fn business_id(message: MessageRef<'_>) -> Option<&str> {
 
 /// Waits for the commit, and renders its stored outcome again.
 fn acknowledged(pending: Pending) -> Commit {
-    Commit::under_way(async move {
+    Box::pin(async move {
         let done = pending.await.map_err(|_| Unavailable::new("the writer has stopped".to_owned()))?;
         let done = done.map_err(EngineError::from)?;
         transmissible(done.outbound)

@@ -28,10 +28,9 @@ pub(super) struct Unwritable(Arc<Mutex<HashSet<Subject>>>);
 impl Unwritable {
     /// The same commit; its subject is kept here if its data is why it fails.
     pub(super) fn watch(&self, subject: Subject, commit: Commit) -> Commit {
-        let Commit::UnderWay(work) = commit else { return commit };
         let failed = self.clone();
-        Commit::under_way(async move {
-            let done = work.await;
+        Box::pin(async move {
+            let done = commit.await;
             if done.as_ref().is_err_and(super::Unavailable::is_data) {
                 failed.with(|subjects| subjects.insert(subject));
             }
