@@ -349,9 +349,7 @@ async fn a_changed_entry_is_found_at_once_or_when_its_hour_is_closed_by_the_whol
     assert_eq!(found(&harness, Compared::Whole).await, Some(1));
     let last = check::find_whole(&mut conn).await.unwrap().unwrap();
     assert_eq!((last.is_a_day_old, last.found), (false, 1));
-    sqlx::query("update ledger_check set whole_at = now() - interval '25 hours'")
-        .execute(&mut *conn)
-        .await
-        .unwrap();
+    let sql = "update ledger_check set whole_at = now() - interval '25 hours'";
+    harness.run(sql).await;
     assert!(check::find_whole(&mut conn).await.unwrap().unwrap().is_a_day_old);
 }

@@ -126,12 +126,8 @@ async fn a_stop_releases_each_session_once() {
         };
         wait_for("the leases of all sessions", leases).await;
         gateway.stop().await;
-        let released: Vec<(i64, bool)> = sqlx::query_as(
-            "select fence, expires_at <= clock_timestamp() from lease where name like 'fix:%'",
-        )
-        .fetch_all(harness.pool())
-        .await
-        .unwrap();
+        let sql = "select fence, expires_at <= clock_timestamp() from lease where name like 'fix:%'";
+        let released: Vec<(i64, bool)> = harness.rows(sql).await;
         assert_eq!(released, [(starts, true); 3]);
     }
 }
