@@ -52,7 +52,6 @@ pub use self::client::SetupError;
 use self::names::{Names, SystemNames};
 use self::wake::Wake;
 
-/// The destinations and limits of delivery.
 pub struct DeliveryConfig {
     pub reach: Reach,
     pub names: Arc<dyn Names>,
@@ -63,7 +62,6 @@ pub struct DeliveryConfig {
     pub limits: DeliveryLimits,
 }
 
-/// Concurrency and time limits.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveryLimits {
     /// From the first byte to the answer's head (contract section 6.2, rule 3).

@@ -88,7 +88,6 @@ impl Api {
         Self { webhooks: Arc::new(rules), ..self }
     }
 
-    /// With limits that differ from the defaults.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         let keys = Arc::new(KeyCache::new(limits.unknown_keys_per_source));

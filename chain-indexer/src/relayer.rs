@@ -180,7 +180,6 @@ struct Turn<'a> {
     market: Market,
 }
 
-/// One account of one chain.
 pub struct Relayer {
     pool: PgPool,
     /// Never empty.
@@ -221,7 +220,6 @@ impl Relayer {
         Self::over(pool, config, providers, account.into(), vault)
     }
 
-    /// Over existing connections.
     pub fn over(
         pool: PgPool,
         config: ChainConfig,

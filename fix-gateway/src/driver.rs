@@ -69,7 +69,6 @@ const IN_FLIGHT_MAX: usize = 256;
 const OUT_MAX: usize = 64 * 1024;
 /// The Logout text when this process stops.
 const DRAIN_TEXT: &str = "server draining, please reconnect";
-/// The Logout text for a peer that exceeds its message rate.
 const RATE_TEXT: &str = "message rate exceeded";
 
 /// Runs one session, connected or not.

@@ -28,7 +28,6 @@ pub struct Origin {
     pub certificate: Option<PeerCertificate>,
 }
 
-/// The rights of a connection.
 #[derive(Debug, Clone, Default)]
 pub struct Admission {
     pub limits: MessageLimits,
@@ -76,7 +75,6 @@ impl NotAdmitted {
     }
 }
 
-/// A decision in progress.
 pub type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Admission, NotAdmitted>> + Send + 'a>>;
 
 /// Decides which peers may use one session.

@@ -73,7 +73,6 @@ struct PageReports {
     has_more: bool,
 }
 
-/// One session's application.
 pub(crate) struct OrderEntry {
     engine: Engine,
     /// This process, which has the session's lease.

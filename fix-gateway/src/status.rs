@@ -27,7 +27,6 @@ use uuid::Uuid;
 /// The time between two writes while messages pass, and the shortest time between two after changes.
 const EVERY: Duration = Duration::from_secs(1);
 const GAP: Duration = Duration::from_millis(200);
-/// The longest time for one write.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
 const SESSIONS: &str = "sessions";
 
@@ -72,7 +71,6 @@ struct State {
     is_unwritten: bool,
 }
 
-/// One session's state.
 #[derive(Debug)]
 pub(crate) struct Slot {
     session: String,

@@ -58,7 +58,6 @@ impl FromStr for TlsVersion {
     }
 }
 
-/// The requirement on the counterparty's certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ClientCertificates {
     /// No certificate is requested.
@@ -70,7 +69,6 @@ pub enum ClientCertificates {
     Required(PathBuf),
 }
 
-/// The paths of the certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Our certificate, followed by its intermediate certificates.

@@ -96,7 +96,6 @@ impl Sent {
     }
 }
 
-/// The content of a request.
 pub(super) struct Post {
     pub(super) endpoint: String,
     /// Checked by [`Client::check`].

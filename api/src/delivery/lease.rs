@@ -10,7 +10,6 @@ use uuid::Uuid;
 
 use super::leased_queues::Reading;
 
-/// A completed poll.
 pub(super) struct Looked {
     /// When it began.
     pub(super) at: Instant,

@@ -28,7 +28,6 @@ const TAKE_MAX: i64 = 1000;
 /// The time limit for requests and queries in flight at a stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// A completed query.
 enum Chore {
     Looked(Box<Looked>),
     /// The leases that were held then.
@@ -53,7 +52,6 @@ struct Worker<'a> {
     look_again: Option<Look>,
 }
 
-/// The scope of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Look {
     /// More deliveries of the last read.

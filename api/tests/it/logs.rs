@@ -8,7 +8,6 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::harness::ApiHarness;
 
-/// Captures the log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -173,7 +173,6 @@ impl Limits {
         self.used.extend(used);
     }
 
-    /// Sets the sums of open orders.
     pub fn set_open(&mut self, open: impl IntoIterator<Item = (LimitKey, Minor)>) {
         self.open.extend(open);
     }

@@ -131,7 +131,6 @@ pub struct Guard {
     pub average: Option<Ratio>,
 }
 
-/// The offer of one source for a pair.
 #[derive(Debug, Clone)]
 pub struct Offer {
     /// The source's id.
@@ -217,7 +216,6 @@ pub struct Reference {
     pub valid_until: Timestamp,
 }
 
-/// The market data of one pair at a moment.
 #[derive(Debug, Clone, Default)]
 pub struct PairMarket {
     pub reference: Option<Reference>,

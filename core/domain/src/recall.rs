@@ -41,7 +41,6 @@ names! {
 pub struct UnknownReason(pub String);
 
 impl RecallReason {
-    /// Its meaning, for operators.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Duplicate => "the payment was ordered twice",

@@ -447,7 +447,6 @@ pub fn judge_balance(token: &str, held: u128, open: u128) -> Option<Break> {
     })
 }
 
-/// The breaks of one subject.
 struct Findings<'a> {
     subject: &'a Subject,
     breaks: Vec<Break>,

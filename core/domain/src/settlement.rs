@@ -95,7 +95,6 @@ pub struct Leg {
     pub provider_reference: Option<String>,
 }
 
-/// A rail's answer about a leg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RailAnswer {
     InProgress { provider_reference: String },

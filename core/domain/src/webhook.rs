@@ -41,7 +41,6 @@ pub fn pause_after(made: u32, share: u16) -> Option<Duration> {
     Some(pause.saturating_add(Duration::from_millis(u64::try_from(jitter).unwrap_or(0))))
 }
 
-/// The result of an attempt, for the endpoint's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptResult {
     /// Any 2xx.

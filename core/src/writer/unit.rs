@@ -408,7 +408,6 @@ pub struct DepositDue {
     pub by: Timestamp,
 }
 
-/// A committed unit.
 #[derive(Debug, Clone)]
 pub struct Done {
     pub outcome: Outcome,

@@ -53,7 +53,6 @@ pub(super) use self::availability::Watch;
 pub(super) use self::primary::Primary;
 use self::relay::{Route, Upstream};
 
-/// PEM files for TLS to the database.
 #[derive(Debug, Clone, Default)]
 pub struct TlsFiles {
     /// The only trusted authorities; without it the system's.

@@ -34,7 +34,6 @@ pub struct SessionKey {
 }
 
 impl SessionKey {
-    /// The key of a session with this configuration.
     pub fn of_session(config: &SessionConfig) -> Self {
         Self {
             begin_string: config.begin_string.clone(),
@@ -69,7 +68,6 @@ pub(crate) struct Entry {
     pub(crate) sender: mpsc::Sender<Attach>,
 }
 
-/// The process that has a session.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     Here(Entry),

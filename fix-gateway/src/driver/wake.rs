@@ -22,7 +22,6 @@ use crate::{
     connection::Attach,
 };
 
-/// The event that woke the driver.
 pub(super) enum Event {
     Attached(Box<Attach>),
     /// So many bytes were read, or some were written.
@@ -131,7 +130,6 @@ impl<A: Application> Driver<A> {
     }
 }
 
-/// The purpose of a deadline.
 #[derive(Debug, Clone, Copy)]
 enum Ring {
     Shutdown,

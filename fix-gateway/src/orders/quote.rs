@@ -30,7 +30,6 @@ pub(crate) struct QuoteRequest<'a> {
     quote: &'a Asset,
 }
 
-/// Why no quote was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoQuote {
     UnknownSymbol,

@@ -72,7 +72,6 @@ pub(crate) struct MassAnswer<'a> {
     pub(crate) is_last: bool,
 }
 
-/// The receipt of a filled order.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceiptFacts {
     /// SHA-256 of the receipt, `0x` and hex.
@@ -101,7 +100,6 @@ impl StatusRequest<'_> {
     }
 }
 
-/// The identifiers of a report.
 #[derive(Debug, Clone)]
 pub(crate) struct Ids<'a> {
     pub(crate) cl_ord_id: &'a str,

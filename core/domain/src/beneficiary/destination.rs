@@ -5,7 +5,6 @@ use crate::names::names;
 use super::Beneficiary;
 
 names! {
-    /// The verification state of a destination.
     pub enum DestinationStatus {
         /// Entered by one operator, and not verified by another yet.
         Unverified = "unverified",

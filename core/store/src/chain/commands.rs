@@ -11,7 +11,6 @@ use crate::{StoreError, statement};
 use dvp_domain::chain::ChainCommand;
 use dvp_domain::trace::TraceContext;
 
-/// A command to hand to the relayer.
 #[derive(Debug, Clone)]
 pub struct NewChainCommand {
     pub chain_id: i64,

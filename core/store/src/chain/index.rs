@@ -148,7 +148,6 @@ pub async fn list_contradicted(
         .collect()
 }
 
-/// The ids of the halted chains.
 pub async fn list_halted(conn: &mut PgConnection) -> Result<Vec<i64>, StoreError> {
     statement::list_values(conn, "select chain_id from chain_cursor where halted is not null", ()).await
 }

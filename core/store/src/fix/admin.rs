@@ -66,7 +66,6 @@ pub async fn is_held(conn: &mut PgConnection, lease: &str) -> Result<bool, Store
     statement::load_value(conn, sql, (lease,)).await
 }
 
-/// The numbers that an operator sets.
 #[derive(Debug, Clone, Copy)]
 pub struct NewNumbers {
     pub next_in: u64,

@@ -45,7 +45,6 @@ impl SessionAction {
     }
 }
 
-/// A new command, with its operator and reason.
 #[derive(Debug, Clone)]
 pub struct NewSessionCommand {
     pub session_id: String,
@@ -62,7 +61,6 @@ pub struct OpenCommand {
     pub action: SessionAction,
 }
 
-/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Answer {
     pub outcome: Option<String>,
@@ -160,7 +158,6 @@ pub async fn take_command(conn: &mut PgConnection, id: i64, owner: Uuid) -> Resu
     Ok(statement::affected(conn, sql, (id, owner, GOOD_FOR.as_secs_f64())).await? == 1)
 }
 
-/// Records the result of a command.
 pub async fn finish_command(
     conn: &mut PgConnection,
     id: i64,

@@ -89,7 +89,6 @@ pub struct RoutedEvent {
     pub unreadable: Option<(String, String)>,
 }
 
-/// An event of an order of a session.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OwnEvent {
     pub session_id: String,

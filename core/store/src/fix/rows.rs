@@ -37,7 +37,6 @@ pub struct FixRows {
     pub parking: Vec<Parking>,
 }
 
-/// A change of a parked order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parking {
     /// The order is parked.

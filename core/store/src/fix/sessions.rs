@@ -10,7 +10,6 @@ use uuid::Uuid;
 use crate::fix::settings::FixSessionSettings;
 use crate::{StoreError, statement};
 
-/// A session's configuration, with its numbers.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixSessionRow {
     /// `FIX.4.4:DVP->ACME`.
@@ -92,7 +91,6 @@ const COLUMNS: &str = "session_id, partner_id, livemode, begin_string, client_co
     enabled and (select p.disabled_at is null from partner p where p.id = partner_id) as enabled, reset_on_logon, reset_allowed, max_slippage_bps, next_in, \
     next_out, feed_position";
 
-/// A session as a gateway reads it.
 #[derive(Debug, Clone)]
 pub struct ConfiguredSession {
     pub session: FixSessionRow,
@@ -220,7 +218,6 @@ pub struct MappedSession {
     pub enabled: bool,
 }
 
-/// The sessions of this cell.
 pub async fn list_mapped(conn: &mut PgConnection) -> Result<Vec<MappedSession>, StoreError> {
     let sql = "select session_id, enabled from fix_session order by session_id";
     statement::list(conn, sql, ()).await

@@ -233,7 +233,6 @@ pub async fn mark_giving(
     Ok(statement::affected(conn, sql, (end_to_end_id, not_after)).await? > 0)
 }
 
-/// Raises an alarm about a payment.
 pub async fn raise_alarm(
     conn: &mut PgConnection,
     end_to_end_id: &str,

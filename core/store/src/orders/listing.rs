@@ -9,7 +9,6 @@ use sqlx::PgConnection;
 use crate::{StoreError, statement};
 
 names! {
-    /// Which orders are listed.
     #[derive(Default)]
     pub enum OrderView {
         #[default]

@@ -14,7 +14,6 @@ pub struct NewScreening<'a> {
     pub detail: &'a str,
 }
 
-/// The latest result for an order.
 pub async fn find_latest(
     conn: &mut PgConnection,
     reference: &str,

@@ -34,7 +34,6 @@ pub struct NewDestination<'a> {
     pub operator: &'a str,
 }
 
-/// A destination as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DestinationRow {
     pub beneficiary_id: String,

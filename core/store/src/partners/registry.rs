@@ -129,7 +129,6 @@ pub struct PartnerRow {
     pub disabled_at: Option<DateTime<Utc>>,
 }
 
-/// An operator's action on a partner, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct PartnerAction {
     /// `disable` or `enable`.

@@ -38,7 +38,6 @@ pub struct NewEntry<'a> {
     pub references: &'a [String],
 }
 
-/// What became of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementTaken {
     New,

@@ -80,7 +80,6 @@ pub async fn waits_more_than(
     statement::load_value(conn, sql, (endpoint_id, count)).await
 }
 
-/// The position of a delivery in its endpoint's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueuePosition {
     pub due_at: DateTime<Utc>,
@@ -303,7 +302,6 @@ async fn write(
     statement::load_value(conn, sql, parameters).await
 }
 
-/// A delivery in the log.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Logged {
     pub id: i64,

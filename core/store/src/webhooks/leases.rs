@@ -50,7 +50,6 @@ pub async fn acquire(
     Ok(rows.into_iter().map(|(endpoint_id, fence)| EndpointLease { endpoint_id, fence }).collect())
 }
 
-/// The result of a renewal.
 #[derive(Debug, Clone, Default)]
 pub struct Renewed {
     /// The endpoints whose fence is unchanged; the others were taken by other processes.

@@ -19,7 +19,6 @@ use super::world::{Bounds, Defect, Payout, Slot, World, done, refused};
 use super::{NEVER_BOTH, Protocol, reorgs};
 use crate::terms::Terms;
 
-/// The payment on the other chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Payment {
     None,
@@ -29,7 +28,6 @@ enum Payment {
     Final,
 }
 
-/// The reports of the other chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Report {
     Paid,

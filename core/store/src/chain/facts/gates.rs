@@ -53,7 +53,6 @@ impl Gate {
     }
 }
 
-/// The heads of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heights {
     pub head: BlockNumber,
