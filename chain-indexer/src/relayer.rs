@@ -64,8 +64,9 @@ use dvp_store::{PgPool, StoreError};
 use fees::Market;
 use futures_util::FutureExt as _;
 use metrics::{counter, gauge};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -443,19 +444,19 @@ impl Relayer {
     /// was recorded ages: quotes stop using it.
     async fn note_fees(&self, market: Market, head: B256) -> Result<(), RelayError> {
         let is_noted = |(at, noted): &(Instant, B256)| *noted == head || at.elapsed() < FEES_EVERY;
-        if self.fees_noted.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_noted) {
+        if self.fees_noted.lock().as_ref().is_some_and(is_noted) {
             return Ok(());
         }
         let Market { base_fee, tip } = market;
         let fees = store::ChainFees { base_fee, tip, cap: self.config.fees.cap_wei };
         store::note_fees(&mut *self.pool.acquire().await?, self.config.chain_id, fees).await?;
-        *self.fees_noted.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), head));
+        *self.fees_noted.lock() = Some((Instant::now(), head));
         Ok(())
     }
 
     /// Reports a low balance before the account cannot pay for gas any more.
     async fn check_balance(&self, head: &BlockHead) -> Result<(), RelayError> {
-        let checked = *self.balance_checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let checked = *self.balance_checked.lock();
         if checked.is_some_and(|at| at.elapsed() < BALANCE_EVERY) {
             return Ok(());
         }
@@ -473,7 +474,7 @@ impl Relayer {
             tracing::error!(%signer, balance, limit, "relayer account is low on funds for gas");
         }
         self.is_out_of_funds.store(balance == 0, Ordering::Relaxed);
-        *self.balance_checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.balance_checked.lock() = Some(Instant::now());
         Ok(())
     }
 

@@ -3,11 +3,12 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use dvp_core::listeners::source::Source;
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::limits::{Bucket, Pace};
@@ -90,7 +91,7 @@ impl Sources {
     /// Counts a connection from this address.
     pub(crate) fn enter(&self, addr: IpAddr, now: Instant) -> Result<Visit, TooMany> {
         let source = Source::from(addr);
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         if !counts.contains_key(&source) && counts.len() >= SOURCES_MAX {
             counts.retain(|_, counts| counts.unauthenticated > 0 || !counts.connections.is_full(now));
             if counts.len() >= SOURCES_MAX {
@@ -109,16 +110,11 @@ impl Sources {
         drop(counts);
         Ok(Visit { sources: self.clone(), source })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Source, Counts>> {
-        // No code panics while it holds the map's lock.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        if let Some(counts) = self.sources.lock().get_mut(&self.source) {
+        if let Some(counts) = self.sources.counts.lock().get_mut(&self.source) {
             counts.unauthenticated = counts.unauthenticated.saturating_sub(1);
         }
     }
@@ -161,6 +157,6 @@ mod tests {
         let late: IpAddr = "203.0.113.1".parse().unwrap();
         assert_eq!(sources.enter(late, now).unwrap_err(), TooMany::Sources);
         sources.enter(late, now + Duration::from_secs(61)).unwrap();
-        assert_eq!(sources.lock().len(), 1);
+        assert_eq!(sources.counts.lock().len(), 1);
     }
 }

@@ -9,11 +9,12 @@ use std::{
     io,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
 use metrics::gauge;
+use parking_lot::RwLock;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
 use tokio_rustls::{
@@ -115,7 +116,7 @@ impl Tls {
     /// Reads the files again. On an error the previous ones stay in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let fresh = Arc::new(server_config(&self.files)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.current.write() = fresh;
         Ok(())
     }
 
@@ -163,7 +164,7 @@ impl Tls {
         &self,
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Option<PeerCertificate>)> {
-        let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        let config = Arc::clone(&self.current.read());
         let stream = TlsAcceptor::from(config).accept(stream).await?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).map(peer_certificate);
         Ok((stream, certificate))

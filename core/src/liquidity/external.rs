@@ -8,13 +8,13 @@
 //! answer, which a background task refreshes for every pair of the provider.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use dvp_domain::asset::Asset;
 use dvp_domain::intent::ActorType;
 use dvp_domain::liquidity::{Curve, Deliverer, Offer, Policy, Reference, Rung, Venue};
 use dvp_domain::money::Minor;
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracing::debug;
@@ -167,7 +167,7 @@ impl ExternalProvider {
     fn keep(&self, pair: PairAssets<'_>, offer: Offer) {
         let key = (pair.input.symbol.clone(), pair.output.symbol.clone());
         let offer = Offer { answer: Some(new_answer()), ..offer };
-        self.answers.write().unwrap_or_else(PoisonError::into_inner).insert(key, offer);
+        self.answers.write().insert(key, offer);
     }
 
     /// A pair of the provider, by its symbols.
@@ -184,7 +184,7 @@ impl LiquiditySource for ExternalProvider {
 
     fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
         let key = (pair.input.symbol.clone(), pair.output.symbol.clone());
-        self.answers.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        self.answers.read().get(&key).cloned()
     }
 
     fn refresh_every(&self) -> Option<Duration> {

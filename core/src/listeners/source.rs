@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hyper::HeaderMap;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 
 /// The address of a connection's other end, as its requests have it.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +84,7 @@ impl Connections {
     pub(super) fn enter(&self, peer: SocketAddr, proxies: &[IpNet], limit: usize) -> Option<Connected> {
         let limit = if is_in(proxies, peer.ip()) { usize::MAX } else { limit };
         let source = Source::from(peer.ip());
-        let mut counts = self.lock();
+        let mut counts = self.0.lock();
         let count = counts.get(&source).copied().unwrap_or_default();
         if count >= limit {
             return None;
@@ -92,15 +93,11 @@ impl Connections {
         drop(counts);
         Some(Connected { connections: self.clone(), source })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Source, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        let mut counts = self.connections.lock();
+        let mut counts = self.connections.0.lock();
         match counts.get_mut(&self.source) {
             Some(count) if *count > 1 => *count -= 1,
             Some(_) | None => drop(counts.remove(&self.source)),
@@ -150,6 +147,6 @@ mod tests {
         assert!(of_proxy.iter().all(Option::is_some));
         drop((held, others, of_proxy));
         assert!(enter("192.0.2.1:6").is_some());
-        assert!(connections.lock().is_empty());
+        assert!(connections.0.lock().is_empty());
     }
 }

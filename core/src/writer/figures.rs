@@ -1,9 +1,10 @@
 //! The writer's metrics. docs/operations.md describes them and their alarms.
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
+use parking_lot::Mutex;
 use tracing::error;
 
 use dvp_store::orders::abandonments::NewAbandonment;
@@ -108,11 +109,11 @@ pub(super) struct Running(Arc<Mutex<Option<(Instant, usize)>>>);
 
 impl Running {
     fn set(&self, batch: Option<(Instant, usize)>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = batch;
+        *self.0.lock() = batch;
     }
 
     fn get(&self) -> Option<(Instant, usize)> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// A batch is in progress; its duration is recorded when the guard is dropped.

@@ -9,11 +9,11 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use dvp_core::listeners::source::Source;
+use parking_lot::Mutex;
 
 use crate::limits::{Bucket, Pace};
 
@@ -51,7 +51,7 @@ impl Lockouts {
     /// Counts an attempt. `false`: it must not be checked.
     pub(crate) fn attempt(&self, session_id: &str, addr: IpAddr, now: Instant) -> bool {
         let key = (session_id.to_owned(), Source::from(addr));
-        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pairs = self.pairs.lock();
         if pairs.len() >= REMEMBERED_MAX && !pairs.contains_key(&key) {
             pairs.retain(|_, bucket| !bucket.is_full(now));
             if pairs.len() >= REMEMBERED_MAX {
@@ -63,7 +63,7 @@ impl Lockouts {
 
     /// Refunds a successful attempt.
     pub(crate) fn succeeded(&self, session_id: &str, addr: IpAddr) {
-        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pairs = self.pairs.lock();
         pairs.remove(&(session_id.to_owned(), Source::from(addr)));
     }
 }

@@ -1,12 +1,10 @@
 //! Messages that the database refused because of their data. The peer sends them again after the disconnect; then it is
 //! refused, so that one message cannot keep a session from going on.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashSet, sync::Arc};
 
 use dvp_fix::SeqNum;
+use parking_lot::Mutex;
 
 use crate::application::Commit;
 
@@ -49,6 +47,6 @@ impl Unwritable {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut HashSet<Subject>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.0.lock())
     }
 }

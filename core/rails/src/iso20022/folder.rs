@@ -13,10 +13,11 @@ use std::fs::{self as fs_std, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dvp_store::durable::{self, Readers};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::fs;
 use tokio::io::AsyncReadExt as _;
@@ -77,7 +78,7 @@ impl Folder {
 
     /// Sets the id that the folder must carry.
     pub fn expect(&self, id: Option<Uuid>) {
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
+        *self.id.lock() = id;
     }
 
     /// Whether it is the folder that was stamped, and no other one in its place. On a share that hangs no other work
@@ -88,7 +89,7 @@ impl Folder {
     }
 
     fn compare(&self) -> io::Result<()> {
-        let expected = *self.id.lock().unwrap_or_else(PoisonError::into_inner);
+        let expected = *self.id.lock();
         let (found, root) = (Self::find_id(&self.root)?, self.root.display());
         match (expected, found) {
             (Some(expected), Some(found)) if expected == found => Ok(()),
