@@ -77,7 +77,6 @@ pub enum LogonRefusal {
 
 /// Who takes an authenticated connection.
 enum Target {
-    /// The driver of its session.
     Session(mpsc::Sender<Attach>, Pass),
     /// The process that owns its session.
     Owner(Relays, Box<TlsStream<TcpStream>>),

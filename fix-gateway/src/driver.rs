@@ -75,7 +75,6 @@ const RATE_TEXT: &str = "message rate exceeded";
 pub struct Driver<A> {
     app: A,
     session: Session,
-    /// The connected peer.
     peer: Option<Peer>,
     attach: mpsc::Receiver<Attach>,
     /// Operators' commands; `None` where there are none.

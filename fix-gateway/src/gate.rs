@@ -24,7 +24,6 @@ use crate::{limits::MessageLimits, tls::PeerCertificate};
 pub struct Origin {
     /// The peer's address; behind a proxy, the one in the PROXY header.
     pub addr: SocketAddr,
-    /// The peer's certificate, if it presented one.
     pub certificate: Option<PeerCertificate>,
 }
 

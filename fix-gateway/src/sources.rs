@@ -29,7 +29,6 @@ pub struct Budget {
     pub unauthenticated_max: usize,
     /// The same, from one address.
     pub unauthenticated_per_source_max: u32,
-    /// Connections a minute from one address.
     pub connections_per_minute: u32,
 }
 

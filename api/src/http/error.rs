@@ -119,7 +119,6 @@ pub(crate) enum ApiError {
     /// The webhook endpoint has a replay of another range.
     ReplayInProgress,
     InvalidUrl(UrlFault),
-    /// The missing object.
     Missing(&'static str),
     /// The field that holds the type.
     InvalidType(&'static str),

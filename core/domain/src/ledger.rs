@@ -122,7 +122,6 @@ pub enum Account {
     Position(String),
     /// The desk, as far as no order has used what it converted.
     Desk,
-    /// Fees earned.
     Fees,
     /// What rounding cuts off.
     Residual,

@@ -39,7 +39,6 @@ pub enum Venue {
     Provider(String),
     /// A provider whose prices are requested over HTTP.
     External,
-    /// A pool on the chain.
     Pool,
     /// Resting orders kept by the service.
     OrderBook,
@@ -133,7 +132,6 @@ pub struct Guard {
 
 #[derive(Debug, Clone)]
 pub struct Offer {
-    /// The source's id.
     pub source: String,
     pub venue: Venue,
     pub curve: Curve,

@@ -44,7 +44,6 @@ pub enum Beginning {
     Refuse,
     /// Its deadline has passed.
     Expire,
-    /// It is screened now.
     Screen,
     /// It is screened again later.
     Hold,

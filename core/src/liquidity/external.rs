@@ -28,7 +28,6 @@ use crate::clock::now;
 /// How to call an external provider, and the account that delivers for it.
 #[derive(Debug, Clone)]
 pub struct ExternalConfig {
-    /// The source's id.
     pub id: String,
     pub url: String,
     /// The provider's account, and its wallet.

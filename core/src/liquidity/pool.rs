@@ -33,7 +33,6 @@ pub enum PoolKind {
 /// A pool and the provider that fills at its price.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
-    /// The source's id.
     pub id: String,
     /// The name of the chain that it is on: tokens of other chains may have the same addresses.
     pub chain: String,

@@ -10,7 +10,6 @@ use std::ops::Range;
 /// The result for a piece that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Split {
-    /// Its halves are tried.
     Halved,
     /// It is one unit, which cannot be written.
     Alone,

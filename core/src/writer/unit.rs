@@ -114,7 +114,6 @@ pub enum Work {
     Quote(Box<QuoteContext>),
     /// Store a legacy order.
     LegacyIntent(Box<NewLegacyIntent>),
-    /// Store a firm quote.
     FirmQuote(Box<NewFirmQuote>),
     /// A settlement's step, and the fact or effect it consumes.
     Step(Box<Change>),
@@ -318,7 +317,6 @@ pub enum Refusal {
     NotHeld,
     /// The taker has let too many orders or quotes go: refused for now.
     CoolingDown(CoolDown),
-    /// The partner is disabled.
     PartnerDisabled,
     /// The tenant has as many waiting legacy orders as it may have.
     TooManyWaiting,
@@ -395,7 +393,6 @@ pub struct Accepted {
 /// A deposit that the user has to make before the order settles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DepositDue {
-    /// The chain's name.
     pub chain: String,
     pub chain_id: i64,
     /// The contract whose `deposit(id)` takes it.

@@ -92,7 +92,6 @@ pub enum AddressError {
 /// is closed a little later.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// A statement.
     pub statement: Duration,
     /// Waiting for a lock.
     pub lock: Duration,

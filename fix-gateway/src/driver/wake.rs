@@ -31,7 +31,6 @@ pub(super) enum Event {
     Reports,
     /// The connection may be read again.
     Read,
-    /// A resend may continue.
     Resend,
     /// The peer takes no bytes.
     Stalled,

@@ -34,7 +34,6 @@ const IMMEDIATE_MILLIS: i64 = 5 * 60 * 1000;
 pub(crate) struct Order {
     pub(crate) cl_ord_id: String,
     pub(crate) request: IntentRequest,
-    /// The signer of its permit.
     pub(crate) signer: Option<Signer>,
     pub(crate) received_at: Timestamp,
 }
@@ -171,7 +170,6 @@ pub(super) fn currency(message: MessageRef<'_>, base: &Asset) -> Result<(), Stri
     if is_base { Ok(()) } else { Err(format!("Currency(15) must be {}, the base asset", base.symbol)) }
 }
 
-/// Side(54), if supported.
 pub(super) fn side(message: MessageRef<'_>) -> Option<Side> {
     match message.text(tags::SIDE) {
         Some("2") => Some(Side::Sell),

@@ -58,7 +58,6 @@ pub(crate) struct Failure {
 /// The fields of a status request beside the order, and the fields that only its answers have.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusRequest<'a> {
-    /// OrdStatusReqID(790).
     pub(crate) ord_status_req_id: Option<&'a str>,
     pub(crate) mass: Option<MassAnswer<'a>>,
     pub(crate) receipt: Option<ReceiptFacts>,

@@ -14,7 +14,6 @@ pub struct Line {
     pub amount: i64,
     /// The order's end-to-end id, where a payment was ordered.
     pub end_to_end_id: Option<String>,
-    /// The bank's own reference.
     pub bank_reference: String,
     /// Unstructured remittance information.
     pub text: Option<String>,

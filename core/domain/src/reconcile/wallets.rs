@@ -13,7 +13,6 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TokenHolder {
     Escrow,
-    /// A provider's wallet.
     Provider(String),
 }
 

@@ -68,7 +68,6 @@ pub struct ParsedFile {
     pub said: Vec<PaymentReport>,
     /// What a file of statements has.
     pub statements: Vec<Statement>,
-    /// Answers to recalls.
     pub recalls: Vec<RecallReport>,
 }
 

@@ -26,7 +26,6 @@ pub(crate) struct Dated {
     pub(crate) facts: WalletFacts,
     /// As of this block, or of a later one.
     pub(crate) head: ChainHead,
-    /// When they were requested.
     pub(crate) requested_at: Instant,
 }
 

@@ -39,7 +39,6 @@ pub(crate) struct Status {
     pub(crate) reference: Arc<str>,
     pub(crate) client_reference: Option<Arc<str>>,
     pub(crate) body: Bytes,
-    /// When it was read.
     pub(crate) at: Instant,
 }
 

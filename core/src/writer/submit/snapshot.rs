@@ -41,7 +41,6 @@ use crate::writer::unit::{KnownWallet, Submission};
 pub(in crate::writer) struct BatchSnapshot {
     pub(super) used_ids: HashSet<(Tenant, String)>,
     pub(super) used_references: HashSet<(Tenant, String)>,
-    /// Partners that are disabled.
     pub(super) disabled: HashSet<String>,
     /// Partners, and wallets in lower case, whose orders are refused for now, and until when.
     pub(super) cooling: HashMap<(CoolDownScope, String), Timestamp>,

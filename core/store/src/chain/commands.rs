@@ -19,7 +19,6 @@ pub struct NewChainCommand {
     /// The subject's id on the chain: the settlement's id, or a receipt's content hash.
     pub entity: String,
     pub command: ChainCommand,
-    /// The order's trace.
     pub trace: Option<TraceContext>,
 }
 

@@ -22,7 +22,6 @@ pub struct Cursor {
     pub chain_id: u64,
     pub head_number: BlockNumber,
     pub head_hash: B256,
-    /// Blocks up to this one are final.
     pub final_number: BlockNumber,
     /// Facts were published up to this block.
     pub facts_number: BlockNumber,

@@ -48,10 +48,8 @@ pub enum Parking {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParkedOrder {
     pub cl_ord_id: String,
-    /// The whole message.
     pub message: Vec<u8>,
     pub received_at: DateTime<Utc>,
-    /// Its bounds on arrival.
     pub bounds: Bounds,
 }
 

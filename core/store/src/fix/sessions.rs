@@ -17,9 +17,7 @@ pub struct FixSessionRow {
     pub partner_id: String,
     pub livemode: bool,
     pub begin_string: String,
-    /// The client's SenderCompID.
     pub client_comp_id: String,
-    /// The service's SenderCompID.
     pub service_comp_id: String,
     /// DefaultApplVerID(1137) of a FIXT session.
     pub default_appl_ver_id: Option<String>,

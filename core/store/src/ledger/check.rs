@@ -16,7 +16,6 @@ pub async fn begin(conn: &mut PgConnection) -> Result<bool, StoreError> {
 /// What is compared with the kept balances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compared {
-    /// All entries.
     Whole,
     /// The last closings, and the entries since. Not seen: entries of closed hours that were changed.
     SinceClosing,

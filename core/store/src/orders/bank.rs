@@ -44,7 +44,6 @@ pub struct BankPayment {
     pub reason: Option<String>,
     pub reason_text: Option<String>,
     pub alarm: Option<String>,
-    /// An operator has cleared the alarm.
     pub is_alarm_cleared: bool,
     /// The staged file was, or is being, moved to the bank's folder.
     pub is_giving: bool,

@@ -27,7 +27,6 @@ names! {
 #[derive(Debug, Clone, Default)]
 pub struct OrderFilter<'a> {
     pub view: OrderView,
-    /// A partner's name.
     pub partner: Option<&'a str>,
     pub state: Option<&'a str>,
     /// Accepted at this time or later, and before that one.

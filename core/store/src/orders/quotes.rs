@@ -29,7 +29,6 @@ pub struct NewFirmQuote {
 pub struct FirmQuote {
     pub tenant: Tenant,
     pub terms: FirmTerms,
-    /// The execution that has used it.
     pub used_by: Option<String>,
 }
 

@@ -122,7 +122,6 @@ pub struct ReportedExecution {
     /// The last event at the report's position.
     pub last: EventType,
     pub last_observed_at: DateTime<Utc>,
-    /// The intent's snapshot of that event.
     pub snapshot: IntentSnapshot,
     pub receipt_hash: Option<Vec<u8>>,
     /// Canonical events of the chain, oldest first.

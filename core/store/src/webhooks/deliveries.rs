@@ -180,7 +180,6 @@ pub enum Next {
 #[derive(Debug, Clone)]
 pub struct Ended {
     pub id: i64,
-    /// The fence of its lease.
     pub fence: i64,
     pub next: Next,
     /// `None`: no request was sent to the endpoint, and no attempt is used up.

@@ -195,7 +195,6 @@ pub mod inject {
         Unavailable,
         /// Somebody else is always faster: no attempt ever succeeds.
         NeverSucceeds,
-        /// The task panics.
         Panic,
         /// The step never returns.
         Hangs,

@@ -39,7 +39,6 @@ pub enum Gate {
     Head(BlockNumber),
     /// The `safe` block has this number.
     Safe(BlockNumber),
-    /// This number is final.
     Finalized(BlockNumber),
 }
 

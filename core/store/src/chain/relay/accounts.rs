@@ -155,7 +155,6 @@ pub struct RelayerAccount {
     /// Wei; `None` before its first reading.
     pub balance: Option<u128>,
     pub balance_low: bool,
-    /// The nonce of its next transaction.
     pub next_nonce: u64,
     /// Nonces signed and not mined.
     pub waiting: u64,

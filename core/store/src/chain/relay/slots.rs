@@ -49,7 +49,6 @@ pub struct SlotRow {
     pub block_hash: Option<B256>,
     /// The newest attempt contains commands that it must no longer execute.
     pub stale: bool,
-    /// Commands that it must execute.
     pub commands: u64,
     /// Of one of them; empty without any.
     pub reference: String,
