@@ -284,7 +284,9 @@ async fn a_stopped_process_hands_its_sessions_over_without_being_polled_for_it()
     client.send("5", "").await;
     while client.next().await.is_some() {}
     stopping.await.unwrap();
-    client.log_on_when_let_in(second.addr, LOGON).await;
+    // The number goes on where the first owner left it.
+    let answer = client.log_on_when_let_in(second.addr, LOGON).await;
+    assert_eq!(answer.seq().unwrap().0, logout.seq().unwrap().0 + 1);
     client.ask("D", &order("after", "12345678", LIMIT), "8").await;
     wait_until_all_are_at(&harness, &second).await;
     second.stop().await;
