@@ -185,7 +185,6 @@ pub struct Relayer {
     pool: PgPool,
     /// Never empty.
     endpoints: Vec<Endpoint>,
-    /// The endpoint in use.
     at: usize,
     config: ChainConfig,
     account: Account,

@@ -257,7 +257,6 @@ impl Liquidity {
         Self::new(registry.clone(), providers.into_iter().map(source).collect(), vec![prices])
     }
 
-    /// The present offers.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.published.read().snapshot)
     }

@@ -83,7 +83,6 @@ pub enum WriteError {
     Store(#[from] StoreError),
 }
 
-/// Receives a unit's outcome.
 pub type Pending = oneshot::Receiver<Result<Done, WriteError>>;
 
 /// The handle that submits units to the writer. Cheap to clone.

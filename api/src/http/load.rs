@@ -99,7 +99,6 @@ impl Load {
         Self { limits, counts: Mutex::default(), looks: Semaphore::new(LOOKS) }
     }
 
-    /// Takes a permit for a partner's request.
     pub(crate) fn enter(self: &Arc<Self>, tenant: &Tenant) -> Result<RequestPermit, ApiError> {
         let mut counts = self.counts.lock();
         let total = counts.working;

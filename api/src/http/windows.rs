@@ -27,7 +27,6 @@ impl<Key> Default for Windows<Key> {
 }
 
 impl<Key: Hash + Eq> Windows<Key> {
-    /// Counts one more.
     pub(crate) fn add(&self, key: Key, now: Instant) {
         let mut counts = self.counts.lock();
         let is_open = |window: &Window| now.saturating_duration_since(window.opened) < WINDOW;

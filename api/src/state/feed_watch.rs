@@ -48,7 +48,6 @@ struct Readers {
     waiting: HashMap<Tenant, watch::Sender<Recent>>,
 }
 
-/// One waiting reader.
 pub(crate) struct Subscription {
     recent: watch::Receiver<Recent>,
     /// The reader has looked at all events up to here. `None`: the follower has not said where the feed stands.

@@ -88,7 +88,6 @@ pub(crate) struct RateWindow {
     pub(crate) allowed: bool,
 }
 
-/// Whether a request was counted.
 enum Counted {
     Yes(RateWindow),
     /// Nothing is left of the limit.

@@ -104,7 +104,6 @@ impl Answer {
     }
 }
 
-/// A request in the making.
 #[derive(Clone)]
 pub(crate) struct Call {
     method: &'static str,

@@ -81,7 +81,6 @@ impl Pkcs11Signer {
     }
 }
 
-/// The token of one account, in its thread.
 struct Token {
     config: Pkcs11Config,
     open: Option<Open>,

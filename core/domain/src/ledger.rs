@@ -387,7 +387,6 @@ pub fn owed(terms: &Terms) -> Posting {
     posting
 }
 
-/// What was owed is paid.
 pub fn debt_paid(terms: &Terms) -> Posting {
     paid_from(terms, PostingReason::PayDebt, &debt(terms))
 }

@@ -22,7 +22,6 @@ names! {
     /// Why a payment is recalled: codes of ISO's external list.
     #[serde(try_from = "String", into = "String")]
     pub enum RecallReason {
-        /// It was ordered twice.
         Duplicate = "DUPL",
         /// It was ordered by fraud.
         Fraud = "FRAD",

@@ -282,7 +282,6 @@ pub struct Booked {
     pub state: State,
     /// Its lock is on another chain than the one compared, which has its payment.
     pub is_locked_elsewhere: bool,
-    /// The time of the last change.
     pub changed_at: Timestamp,
     pub receipt: Option<Receipted>,
     /// The kind of a chain command that can never succeed.
@@ -293,7 +292,6 @@ pub struct Booked {
     pub bank: Option<BankWord>,
     /// Since when a bank has had the payment without a final answer.
     pub with_bank_since: Option<Timestamp>,
-    /// The recall of the payment that is not closed.
     pub recall: Option<OpenRecall>,
 }
 

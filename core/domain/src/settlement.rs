@@ -313,7 +313,6 @@ impl Step {
     }
 }
 
-/// The first step of a settlement.
 pub fn accept(terms: &Terms) -> Step {
     let effects = vec![
         Effect::Post(ledger::reserved(terms)),

@@ -70,7 +70,6 @@ pub enum EndpointAction {
 }
 
 impl Health {
-    /// The health after an attempt that ended at `now`.
     #[must_use]
     pub fn after(self, verdict: AttemptResult, now: Timestamp) -> (Self, Option<EndpointAction>) {
         match verdict {

@@ -114,7 +114,6 @@ pub enum WebhookRejection {
     AlreadyExists,
     /// The key has none.
     NoEndpoint,
-    /// The key's endpoint is inactive.
     Inactive,
     /// The event does not exist, or has left the feed.
     NoEvent,

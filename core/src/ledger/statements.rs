@@ -21,16 +21,9 @@ const PAGE: i64 = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// The balance at the beginning.
-    Opening {
-        balance: &'a str,
-    },
+    Opening { balance: &'a str },
     Entry(&'a StatementEntry),
-    /// The balance at the end.
-    Closing {
-        balance: &'a str,
-        entries: u64,
-    },
+    Closing { balance: &'a str, entries: u64 },
 }
 
 /// The account and asset of a line.

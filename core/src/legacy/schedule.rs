@@ -95,7 +95,6 @@ struct Schedule<'e> {
     engine: &'e Engine,
     orders: Apart,
     prices: Prices,
-    /// When orders were woken last.
     woken: Option<Instant>,
     /// Whether the rows may have changed since they were read.
     is_stale: bool,

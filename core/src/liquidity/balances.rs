@@ -49,7 +49,6 @@ impl Holdings for Read {
     }
 }
 
-/// The latest reading.
 #[derive(Debug, Default)]
 pub struct KnownBalances {
     newest: RwLock<Option<(Instant, Arc<Read>)>>,

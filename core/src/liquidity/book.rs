@@ -13,7 +13,6 @@ use sqlx::PgPool;
 use super::{Boxed, LiquiditySource, PairAssets, SourceError};
 use crate::clock::now;
 
-/// Configuration of the order book.
 #[derive(Debug, Clone)]
 pub struct BookConfig {
     pub id: String,

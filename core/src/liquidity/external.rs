@@ -169,7 +169,6 @@ impl ExternalProvider {
         self.answers.write().insert(key, offer);
     }
 
-    /// A pair of the provider, by its symbols.
     fn pair_of(&self, input: &str, output: &str) -> Option<PairAssets<'_>> {
         let mut pairs = self.config.pairs.iter().map(|(input, output, _)| PairAssets { input, output });
         pairs.find(|pair| pair.input.symbol == input && pair.output.symbol == output)

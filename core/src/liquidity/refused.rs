@@ -7,7 +7,6 @@ use metrics::gauge;
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-/// The prices refused as last published.
 #[derive(Debug, Default)]
 pub(super) struct RefusedPrices(Mutex<BTreeSet<RefusedPrice>>);
 

@@ -107,7 +107,6 @@ async fn count_chain(pool: PgPool, status: StatusRow) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// The items that are set aside, by loop.
 fn show_set_aside(counts: &[(String, i64)]) {
     for worker in Worker::ALL {
         let count = counts.iter().find(|(name, _)| name == worker.as_str()).map_or(0, |(_, count)| *count);

@@ -103,7 +103,6 @@ fn queue(depth: &Depth) {
     gauge!("dvp_writer_tenants_apart").set(number(depth.tenants_apart));
 }
 
-/// The batch in progress.
 #[derive(Clone, Default)]
 pub(super) struct Running(Arc<Mutex<Option<(Instant, usize)>>>);
 

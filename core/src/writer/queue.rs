@@ -60,7 +60,6 @@ pub(super) fn queue<T>(places: Places) -> (Adding<T>, Taking<T>) {
 pub(super) struct Adding<T>(Arc<Queue<T>>);
 
 impl<T> Adding<T> {
-    /// Does the receiver exist?
     pub(super) fn is_taken(&self) -> bool {
         !self.0.state.lock().stopped
     }

@@ -110,9 +110,7 @@ impl Unit {
 pub enum Work {
     /// Decide an intent, and accept or reject it.
     Submit(Box<Submission>),
-    /// Store an indicative quote's context.
     Quote(Box<QuoteContext>),
-    /// Store a legacy order.
     LegacyIntent(Box<NewLegacyIntent>),
     FirmQuote(Box<NewFirmQuote>),
     /// A settlement's step, and the fact or effect it consumes.
@@ -157,7 +155,6 @@ impl Work {
     }
 }
 
-/// An intent to decide.
 #[derive(Clone)]
 pub struct Submission {
     pub tenant: Tenant,

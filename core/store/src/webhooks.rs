@@ -272,7 +272,6 @@ pub async fn claim_key(
     }))
 }
 
-/// Stores the answer of a claimed key.
 pub async fn store_answer(
     conn: &mut PgConnection,
     id: &WebhookRecordId,

@@ -410,7 +410,6 @@ async fn a_file_of_the_bank_that_fails_holds_up_no_other() {
     }
 }
 
-/// Payments that the bank refuses.
 struct Refusals(BankScene);
 
 impl FailingScene for Refusals {

@@ -40,7 +40,6 @@ async fn wanted(harness: &Harness, id: &str, operation: &Operation) -> Result<Re
     request(&mut conn, id, operation, MAKER).await
 }
 
-/// Requests and approves.
 async fn post(harness: &Harness, id: &str, operation: &Operation) -> Result<(), ApprovalError> {
     let requested = wanted(harness, id, operation).await?;
     let mut conn = harness.pool().acquire().await.unwrap();

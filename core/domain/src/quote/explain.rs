@@ -48,7 +48,6 @@ pub struct PricePart<'a> {
     pub rate: Option<Decimal>,
 }
 
-/// A price, explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation<'a> {

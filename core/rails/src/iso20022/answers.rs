@@ -54,7 +54,6 @@ impl Word {
     }
 }
 
-/// A report about some payments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PaymentReport {
     pub of: PaymentSubject,

@@ -14,7 +14,6 @@ use super::xml::{Document, Node};
 /// Before the unique part of a case.
 const CASE: &str = "RCL";
 
-/// A payment that is recalled, and why.
 #[derive(Debug, Clone, Copy)]
 pub struct RecallRequest<'a> {
     pub id: &'a RecallId,

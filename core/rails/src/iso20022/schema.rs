@@ -52,7 +52,6 @@ impl Message {
         format!("urn:iso:std:iso:20022:tech:xsd:{}", self.name())
     }
 
-    /// A document of the message with this content.
     pub fn document(self, name: &str, children: impl IntoIterator<Item = Node>) -> Document {
         Document { namespace: self.namespace(), root: Node::of(&format!("Document/{name}"), children) }
     }

@@ -32,7 +32,6 @@ const CHANGES_MAX: usize = 8192;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Ticket(u64);
 
-/// A rendered status and its tenant.
 #[derive(Debug, Clone)]
 pub(crate) struct Status {
     pub(crate) tenant: Tenant,

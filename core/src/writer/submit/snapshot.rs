@@ -115,7 +115,6 @@ impl BatchSnapshot {
         })
     }
 
-    /// Removes paused liquidity.
     pub(super) fn unless_paused(
         &self,
         context: &Context,
@@ -389,7 +388,6 @@ pub(in crate::writer) async fn lock_levels(
     Ok(())
 }
 
-/// The limits that apply to the submissions.
 async fn load_limits(
     conn: &mut PgConnection,
     submissions: &[&Submission],
@@ -464,7 +462,6 @@ async fn load_pending(
     Ok(pending)
 }
 
-/// The holds of orders that rest.
 async fn load_resting(
     conn: &mut PgConnection,
     held: Vec<(PermitHold, bool)>,

@@ -164,7 +164,6 @@ async fn withdraw(conn: &mut PgConnection, references: &[&str], kinds: &[&str]) 
     statement::execute(conn, sql, (withdrawn,)).await
 }
 
-/// The chain of an execution's lock.
 pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64, StoreError> {
     let sql =
         "select chain_id from chain_command where reference = $1 and kind = 'create' order by id limit 1";

@@ -69,7 +69,6 @@ pub struct LogRow {
     pub event: &'static str,
     pub entity: B256,
     pub seq: u64,
-    /// The fact derived from the event.
     pub fact: Option<serde_json::Value>,
     /// What a deposit of the coin leaves after the event ([`Deposit`](dvp_domain::chain::Deposit)).
     pub deposit: Option<serde_json::Value>,

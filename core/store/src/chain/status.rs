@@ -72,7 +72,6 @@ pub struct StatusRow {
     pub indexed_head: BlockNumber,
     pub indexed_final: BlockNumber,
     pub backfill: Option<Backfill>,
-    /// Seconds since the backfill began.
     pub backfill_seconds: Option<u64>,
     /// Facts that were consumed and whose block was reverted.
     pub retracted_facts: u64,

@@ -15,7 +15,6 @@ pub struct FixOutbound {
     pub sending_time: i64,
 }
 
-/// An order, by its session's identifiers.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixOrder {
     pub cl_ord_id: String,

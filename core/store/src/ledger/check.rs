@@ -118,7 +118,6 @@ pub async fn find_whole(conn: &mut PgConnection) -> Result<Option<WholeCheck>, S
     statement::find(conn, sql, ()).await
 }
 
-/// Records that the whole ledger was compared.
 pub async fn record_whole(conn: &mut PgConnection, findings: &Findings) -> Result<(), StoreError> {
     let sql = "insert into ledger_check (whole_at, found) values (now(), $1) on conflict on constraint \
          ledger_check_pkey do update set whole_at = excluded.whole_at, found = excluded.found";

@@ -201,7 +201,6 @@ pub async fn is_booked_after_refusal(conn: &mut PgConnection, execution: &str) -
     Ok(find_standing(conn, execution).await?.is_some_and(PaymentStanding::is_booked_after_refusal))
 }
 
-/// Whether a contradiction is open.
 pub async fn is_contradicted(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
     let sql = "select exists (select from bank_payment \
                         where execution = $1 and contradicting is not null and closed_at is null)";

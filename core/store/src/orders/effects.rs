@@ -121,7 +121,6 @@ pub struct Claimed {
     pub fence: i64,
     /// When the rail was first called, or is about to be: by the database's clock.
     pub called_at: DateTime<Utc>,
-    /// The operator's finding.
     pub verdict: Option<ManualResolution>,
     /// Why the row is unreadable; such an effect must not be executed.
     pub unreadable: Option<String>,
@@ -154,7 +153,6 @@ fn verdict(text: Option<&str>) -> Result<Option<ManualResolution>, StoreError> {
     text.map(serde_json::from_str).transpose().map_err(corrupt)
 }
 
-/// How a claim ends.
 #[derive(Debug, Clone)]
 pub enum EffectEnd {
     Done,
@@ -423,7 +421,6 @@ pub async fn bring_forward(
     notify_workers(conn).await
 }
 
-/// When the next work falls due.
 pub async fn find_next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
     let sql = "select next.run_at from unnest('{lock,offramp,payout,reversal}'::text[]) as k (kind) \
          cross join lateral (select e.run_at from effect e where e.kind = k.kind and e.run_at > now() \

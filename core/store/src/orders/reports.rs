@@ -34,7 +34,6 @@ fn corrupt(error: impl std::fmt::Display) -> StoreError {
     StoreError::corrupt("execution", error)
 }
 
-/// The executions of a tenant with one of `names`.
 pub async fn list_named(
     conn: &mut PgConnection,
     tenant: &Tenant,
@@ -119,7 +118,6 @@ pub struct ReportedExecution {
     pub terms: Terms,
     /// The state now, which may be past `last`.
     pub state: State,
-    /// The last event at the report's position.
     pub last: EventType,
     pub last_observed_at: DateTime<Utc>,
     pub snapshot: IntentSnapshot,

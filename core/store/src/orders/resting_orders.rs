@@ -51,7 +51,6 @@ pub struct RestingOrder {
     pub remaining: Minor,
 }
 
-/// A resting order as its maker sees it.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct RestingOrderRow {
     pub id: i64,

@@ -21,7 +21,6 @@ pub struct NewBeneficiary<'a> {
     pub operator: &'a str,
 }
 
-/// A new account of a recipient.
 #[derive(Debug, Clone)]
 pub struct NewDestination<'a> {
     pub id: &'a str,

@@ -193,7 +193,6 @@ pub struct Attempt {
     pub status: Option<u16>,
     pub latency_ms: i64,
     pub error: Option<&'static str>,
-    /// The beginning of the answer's body.
     pub body_prefix: Option<String>,
 }
 

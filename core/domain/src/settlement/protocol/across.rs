@@ -36,7 +36,6 @@ enum Report {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum There {
-    /// The timer of the payout rings.
     Rings,
     Sent,
     Included,

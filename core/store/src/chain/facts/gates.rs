@@ -108,7 +108,6 @@ pub async fn list_new_fills(
         .collect()
 }
 
-/// Sets the conditions of new gates.
 pub async fn set_gates(conn: &mut PgConnection, gates: &[(i64, Gate)]) -> Result<(), StoreError> {
     let columns = || gates.iter().map(|(_, gate)| gate.columns());
     let sql = "update chain_fact fact set gate = given.gate, gate_number = given.number
@@ -144,7 +143,6 @@ pub async fn count_waiting_fills(conn: &mut PgConnection, chain_id: u64) -> Resu
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingFill {
     pub chain_id: u64,
-    /// The order's reference, if it is known.
     pub reference: Option<String>,
     pub block_number: BlockNumber,
     /// What the block waits for: `head`, `safe` or `finalized`, and its number; `None`: not decided yet.

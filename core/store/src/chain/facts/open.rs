@@ -11,7 +11,6 @@ use uuid::Uuid;
 
 use crate::{StoreError, statement};
 
-/// A fact that is not consumed yet.
 #[derive(Debug, Clone)]
 pub struct OpenFact {
     pub id: i64,

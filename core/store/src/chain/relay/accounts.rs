@@ -126,7 +126,6 @@ pub async fn list_signers(conn: &mut PgConnection, chain_id: u64) -> Result<Vec<
 }
 
 names! {
-    /// Whether an account is in use.
     pub enum AccountState {
         /// A process uses it, or did in the last 30 seconds.
         InService = "in_service",

@@ -23,7 +23,6 @@ use crate::{StoreError, known, statement};
 pub(in crate::chain) use self::outcomes::unmine_above;
 
 names! {
-    /// The state of a nonce in use.
     pub enum SlotState {
         /// Signed and stored; it may have reached a node.
         Signed = "signed",
@@ -57,7 +56,6 @@ pub struct SlotRow {
     pub attempts: Vec<Attempt>,
 }
 
-/// A nonce to use.
 #[derive(Debug, Clone, Copy)]
 pub struct NewSlot<'a> {
     pub nonce: u64,
