@@ -56,7 +56,7 @@ use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use apart::{PART_REST_MAX, Part};
 use dvp_core::secrets::Vault;
 use dvp_domain::chain::BlockNumber;
-use dvp_store::chain::{self as store, Attempt, Cursor};
+use dvp_store::chain::{self as store, Cursor, TxAttempt};
 use dvp_store::database::lease::{Lease, LeaseGuard};
 use dvp_store::database::notify::Notifications;
 use dvp_store::workers::{ItemError, Items, Worker, guarded, supervise_until};
@@ -259,7 +259,7 @@ impl Relayer {
         Ok(sealed.map_err(|_| RelayError::Sealed { tx: signed.hash })?.into())
     }
 
-    fn open(&self, attempt: &Attempt) -> Result<Bytes, RelayError> {
+    fn open(&self, attempt: &TxAttempt) -> Result<Bytes, RelayError> {
         let raw = self.vault.open(&format!("tx:{}", attempt.hash), &attempt.sealed);
         Ok(raw.map_err(|_| RelayError::Sealed { tx: attempt.hash })?.into())
     }

@@ -12,7 +12,7 @@ use sqlx::{PgConnection, Row};
 
 /// One signed transaction of a slot.
 #[derive(Debug, Clone)]
-pub struct Attempt {
+pub struct TxAttempt {
     pub nonce: u64,
     pub attempt: u64,
     pub hash: B256,
@@ -36,7 +36,7 @@ pub async fn insert_attempt(
     conn: &mut PgConnection,
     chain_id: u64,
     signer: Address,
-    attempt: &Attempt,
+    attempt: &TxAttempt,
 ) -> Result<(), StoreError> {
     let sql =
         "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, sealed, max_fee, priority_fee, head_number)
@@ -63,7 +63,7 @@ pub async fn list_attempts(
     chain_id: u64,
     signer: Address,
     nonces: &[i64],
-) -> Result<Vec<Attempt>, StoreError> {
+) -> Result<Vec<TxAttempt>, StoreError> {
     let sql =
         "select nonce, attempt, hash, sealed, max_fee::text as max_fee, priority_fee::text as priority_fee, head_number,
                 (extract(epoch from clock_timestamp() - created_at) * 1000)::bigint as age_ms,
@@ -75,13 +75,13 @@ pub async fn list_attempts(
     rows.iter().map(attempt_row).collect()
 }
 
-fn attempt_row(row: &PgRow) -> Result<Attempt, StoreError> {
+fn attempt_row(row: &PgRow) -> Result<TxAttempt, StoreError> {
     let table = "tx_attempt";
     let fee = |column: &str| -> Result<u128, StoreError> {
         let text: &str = row.try_get(column)?;
         text.parse().map_err(|error| StoreError::corrupt(table, error))
     };
-    Ok(Attempt {
+    Ok(TxAttempt {
         nonce: unsigned(table, row.try_get("nonce")?)?,
         attempt: unsigned(table, row.try_get("attempt")?)?,
         hash: hash(table, row.try_get("hash")?)?,
@@ -99,7 +99,7 @@ pub async fn mark_broadcast(
     conn: &mut PgConnection,
     chain_id: u64,
     signer: Address,
-    attempt: &Attempt,
+    attempt: &TxAttempt,
 ) -> Result<(), StoreError> {
     let sql = "with sent as (
              update tx_attempt

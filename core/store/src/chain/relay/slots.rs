@@ -17,7 +17,7 @@ pub use self::outcomes::{
     abandon_slots, finalize_slots, judge_slots, mark_foreign, mark_mined, mark_unmined,
 };
 use super::super::{bigint, hash, unsigned};
-use super::attempts::Attempt;
+use super::attempts::TxAttempt;
 use crate::{StoreError, known, statement};
 
 pub(in crate::chain) use self::outcomes::unmine_above;
@@ -53,7 +53,7 @@ pub struct SlotRow {
     pub reference: String,
     pub intent_id: String,
     /// Oldest first; never empty.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<TxAttempt>,
 }
 
 #[derive(Debug, Clone, Copy)]
