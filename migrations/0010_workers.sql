@@ -8,7 +8,7 @@ create table effect (
     called         boolean not null default false,
     called_at      timestamptz,
     attempts       integer not null default 0,
-    lease_until    timestamptz,
+    claimed_until  timestamptz,
     fence          bigint not null default 0,
     last_result    text,
     verdict        jsonb,

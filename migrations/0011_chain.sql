@@ -109,8 +109,8 @@ create table chain_fact (
     unwritten      integer not null default 0,
     retry_at       timestamptz,
     last_error     text,
-    leased_by      uuid,
-    lease_until    timestamptz,
+    claimed_by     uuid,
+    claimed_until  timestamptz,
     early_at       bigint,
     failing_since  timestamptz,
     constraint chain_fact_pkey primary key (id),
@@ -133,8 +133,8 @@ comment on column chain_fact.unwritten is
     'Attempts in a row whose result could not be written; later facts of the entity wait.';
 comment on column chain_fact.retry_at is 'When the next attempt is due.';
 comment on column chain_fact.last_error is 'Why the last attempt failed, for operators.';
-comment on column chain_fact.leased_by is 'The worker that applies the fact.';
-comment on column chain_fact.lease_until is 'Until when no other worker takes it.';
+comment on column chain_fact.claimed_by is 'The worker that applies the fact.';
+comment on column chain_fact.claimed_until is 'Until when no other worker takes it.';
 comment on column chain_fact.early_at is
     'The version of the execution that could not take the fact yet; it is offered again when the order has changed.';
 comment on column chain_fact.failing_since is 'Since when every attempt to write its result has failed.';

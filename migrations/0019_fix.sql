@@ -175,8 +175,8 @@ create table fix_session_command (
     operator      text not null,
     reason        text not null,
     requested_at  timestamptz not null default now(),
-    taken_by      uuid,
-    taken_at      timestamptz,
+    claimed_by    uuid,
+    claimed_at    timestamptz,
     outcome       text,
     failed        boolean not null default false,
     done_at       timestamptz,
@@ -196,7 +196,7 @@ comment on column fix_session_command.next_in is 'Of `set_seq`: the peer''s next
 comment on column fix_session_command.next_out is 'Of `set_seq`: the service''s next number.';
 comment on column fix_session_command.with_reset is
     'Of `set_seq`: unseen reports move to the numbers from next_out on.';
-comment on column fix_session_command.taken_by is 'The process that carries it out.';
+comment on column fix_session_command.claimed_by is 'The process that carries it out.';
 comment on column fix_session_command.outcome is 'The result as text; `failed` distinguishes success from failure.';
 create index fix_session_command_open_idx on fix_session_command (id) where outcome is null;
 create index fix_session_command_session_idx on fix_session_command (session_id, id);

@@ -65,19 +65,19 @@ create trigger api_key_revoked after update of revoked_at on api_key
     for each row when (new.revoked_at is not null) execute function api_key_stop_endpoint();
 
 create table endpoint_lease (
-    endpoint_id   text not null,
-    holder        uuid,
-    fence         bigint not null default 0,
-    leased_until  timestamptz not null default '-infinity',
+    endpoint_id  text not null,
+    owner        uuid,
+    fence        bigint not null default 0,
+    expires_at   timestamptz not null default '-infinity',
     constraint endpoint_lease_pkey primary key (endpoint_id),
     constraint endpoint_lease_endpoint_fkey foreign key (endpoint_id) references webhook_endpoint (id)
 ) with (fillfactor = 50);
 comment on table endpoint_lease is 'The process that sends to an endpoint.';
-comment on column endpoint_lease.fence is 'Grows with each change of holder; an outcome counts only under its own.';
+comment on column endpoint_lease.fence is 'Grows with each acquisition; an outcome counts only under its own.';
 
 create table webhook_sender (
-    id            uuid not null,
-    leased_until  timestamptz not null,
+    id           uuid not null,
+    alive_until  timestamptz not null,
     constraint webhook_sender_pkey primary key (id)
 ) with (fillfactor = 50);
 comment on table webhook_sender is 'The processes that send, so that each leases its share of the endpoints.';

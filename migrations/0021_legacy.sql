@@ -47,26 +47,26 @@ create trigger settlement_instruction_kept before delete or truncate on settleme
     for each statement execute function settlement_instruction_is_kept();
 
 create table legacy_intent (
-    partner_id   text not null,
-    livemode     boolean not null,
-    intent_id    text not null,
-    request      jsonb not null,
-    source       text not null,
-    target       text not null,
-    strategy     text not null,
-    client_ref   text,
-    account      text not null,
-    stage        text not null,
-    attempt      integer not null default 0,
-    best_output  numeric(39, 0),
-    reference    text,
-    code         text,
-    created_at   timestamptz not null,
-    updated_at   timestamptz not null default now(),
-    expires_at   timestamptz not null,
-    run_at       timestamptz not null,
-    lease_until  timestamptz,
-    version      bigint not null default 1,
+    partner_id     text not null,
+    livemode       boolean not null,
+    intent_id      text not null,
+    request        jsonb not null,
+    source         text not null,
+    target         text not null,
+    strategy       text not null,
+    client_ref     text,
+    account        text not null,
+    stage          text not null,
+    attempt        integer not null default 0,
+    best_output    numeric(39, 0),
+    reference      text,
+    code           text,
+    created_at     timestamptz not null,
+    updated_at     timestamptz not null default now(),
+    expires_at     timestamptz not null,
+    run_at         timestamptz not null,
+    claimed_until  timestamptz,
+    version        bigint not null default 1,
     constraint legacy_intent_pkey primary key (partner_id, livemode, intent_id),
     constraint legacy_intent_partner_fkey foreign key (partner_id) references partner (id),
     constraint legacy_intent_strategy_known check (strategy in ('instant', 'optimized', 'scheduled')),
@@ -84,8 +84,8 @@ create index legacy_intent_due_idx on legacy_intent (run_at)
     where stage in ('pending', 'solving', 'queued', 'submitting');
 create index legacy_intent_created_idx on legacy_intent (partner_id, livemode, created_at, intent_id);
 -- When the evaluation of a lost process can be repeated.
-create index legacy_intent_lease_idx on legacy_intent (lease_until)
-    where lease_until is not null and stage in ('pending', 'solving', 'queued', 'submitting');
+create index legacy_intent_claim_idx on legacy_intent (claimed_until)
+    where claimed_until is not null and stage in ('pending', 'solving', 'queued', 'submitting');
 create index legacy_intent_turn_idx on legacy_intent (partner_id, livemode, strategy, run_at)
     where stage in ('pending', 'solving', 'queued', 'submitting');
 

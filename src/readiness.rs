@@ -1,13 +1,14 @@
 //! The process's health: `/readyz` for load balancers, `/livez` for supervisors.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use dvp_core::engine::Engine;
+use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use crate::config::Role;
@@ -58,13 +59,13 @@ impl Readiness {
     }
 
     fn set(&self, phase: Phase) {
-        *self.0.phase.write().unwrap_or_else(PoisonError::into_inner) = phase;
+        *self.0.phase.write() = phase;
     }
 
     /// Every check, from memory: a probe of the process must not wait for the database.
     fn checks(&self) -> Vec<Check> {
         let check = |name: &str, ok| Check { name: name.to_owned(), ok };
-        match &*self.0.phase.read().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.0.phase.read() {
             Phase::Starting => vec![check("starting", false)],
             Phase::Stopping => vec![check("stopping", false)],
             Phase::Serving { engine, roles } => {

@@ -34,11 +34,8 @@ use dvp_rails::{CheckPayout, Rail, iso20022};
 use dvp_sandbox::anvil::Anvil;
 use dvp_sandbox::embedded::{Options, Postgres};
 use dvp_sandbox::rails::SimulatedRails;
-use dvp_store::chain::open_facts;
 use dvp_store::database::pools::{PoolSizes, Pools};
 use dvp_store::database::{Database, TlsFiles};
-use dvp_store::orders::effects;
-use dvp_store::webhooks::leases as endpoint_leases;
 use dvp_store::{MIGRATOR, PgPool, database::deployment, database::lease};
 use futures_util::future::{join_all, try_join_all};
 use tokio_util::task::AbortOnDropHandle;
@@ -263,12 +260,7 @@ async fn open_pools(args: &SandboxArgs, postgres: Option<&Postgres>) -> anyhow::
     deployment::stamp(&mut migrating, Environment::Test).await??;
     drop(migrating);
     let pools = Pools::open(&database, PoolSizes::of(POOL_CONNECTIONS)).await?;
-    lease::release_all(&pools.background).await?;
-    let mut conn = pools.background.acquire().await?;
-    effects::free_all_claims(&mut conn).await?;
-    open_facts::free_all_claims(&mut conn).await?;
-    endpoint_leases::free_all(&mut conn).await?;
-    drop(conn);
+    lease::release_all(&mut *pools.background.acquire().await?).await?;
     Ok(pools)
 }
 

@@ -1,7 +1,7 @@
 //! Webhook delivery (contract section 6.2): the feed's events, sent to the endpoints that subscribe to them.
 //!
 //! ```text
-//! feed ──dispatcher──> queue ──read by the holder of the lease (lease, fence)──> endpoint queues ──> client ──> endpoint
+//! feed ──dispatcher──> queue ──read by the owner of the lease (lease, fence)──> endpoint queues ──> client ──> endpoint
 //!                        ^                                                                              │
 //!                        └── outcomes, in batches: out of the queue into the log, or due again; health <┘
 //! ```
@@ -9,7 +9,7 @@
 //! Invariants: deliveries are queued in the transaction that moves the dispatcher's position, so that no event is
 //! skipped; no database transaction is open during a request; a delivery leaves the queue in the transaction that logs
 //! its end, and an outcome counts only under the fence of its endpoint lease; the deliveries that a process had in
-//! flight when it ended are still in the queue, and the next holder of the lease sends them. A repeated delivery has
+//! flight when it ended are still in the queue, and the next owner of the lease sends them. A repeated delivery has
 //! the same id and the same bytes, and the log contains durable facts only.
 //!
 //! Reading order: [`address`], [`url`], [`names`] the allowed destinations; `network` the cause of an unreachable
@@ -52,7 +52,6 @@ pub use self::client::SetupError;
 use self::names::{Names, SystemNames};
 use self::wake::Wake;
 
-/// The destinations and limits of delivery.
 pub struct DeliveryConfig {
     pub reach: Reach,
     pub names: Arc<dyn Names>,
@@ -63,7 +62,6 @@ pub struct DeliveryConfig {
     pub limits: DeliveryLimits,
 }
 
-/// Concurrency and time limits.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveryLimits {
     /// From the first byte to the answer's head (contract section 6.2, rule 3).

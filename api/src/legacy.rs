@@ -122,7 +122,6 @@ fn spread_bps(rate: Decimal, applied: Decimal) -> i64 {
     spread.and_then(|bps| i64::try_from(bps.round().mantissa()).ok()).unwrap_or(0)
 }
 
-/// The assets of a supported pair.
 fn listed_pair<'a>(api: &'a Api, source: &str, target: &str) -> Result<(&'a Asset, &'a Asset), ApiError> {
     let registry = &api.engine.context().registry;
     let pair = registry.pair(source, target).ok_or(Code::InvalidPair)?;

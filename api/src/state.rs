@@ -50,7 +50,6 @@ pub struct Api {
     clock: Clock,
 }
 
-/// The rules for webhook URLs.
 pub struct WebhookRules {
     pub reach: Reach,
     pub names: Arc<dyn Names>,
@@ -89,7 +88,6 @@ impl Api {
         Self { webhooks: Arc::new(rules), ..self }
     }
 
-    /// With limits that differ from the defaults.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         let keys = Arc::new(KeyCache::new(limits.unknown_keys_per_source));

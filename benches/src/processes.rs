@@ -155,7 +155,7 @@ async fn stopped(fleet: &mut Fleet, conn: &mut PgConnection) -> anyhow::Result<(
     }
     let held: Vec<(String,)> = sqlx::query_as(
         "select name from lease where name like 'fix:%' and expires_at > clock_timestamp() \
-         union all select endpoint_id from endpoint_lease where leased_until > clock_timestamp()",
+         union all select endpoint_id from endpoint_lease where expires_at > clock_timestamp()",
     )
     .fetch_all(conn)
     .await?;

@@ -56,7 +56,7 @@ use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use apart::{PART_REST_MAX, Part};
 use dvp_core::secrets::Vault;
 use dvp_domain::chain::BlockNumber;
-use dvp_store::chain::{self as store, AttemptRow, Cursor};
+use dvp_store::chain::{self as store, Cursor, TxAttempt};
 use dvp_store::database::lease::{Lease, LeaseGuard};
 use dvp_store::database::notify::Notifications;
 use dvp_store::workers::{ItemError, Items, Worker, guarded, supervise_until};
@@ -64,8 +64,9 @@ use dvp_store::{PgPool, StoreError};
 use fees::Market;
 use futures_util::FutureExt as _;
 use metrics::{counter, gauge};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -180,12 +181,10 @@ struct Turn<'a> {
     market: Market,
 }
 
-/// One account of one chain.
 pub struct Relayer {
     pool: PgPool,
     /// Never empty.
     endpoints: Vec<Endpoint>,
-    /// The endpoint in use.
     at: usize,
     config: ChainConfig,
     account: Account,
@@ -221,7 +220,6 @@ impl Relayer {
         Self::over(pool, config, providers, account.into(), vault)
     }
 
-    /// Over existing connections.
     pub fn over(
         pool: PgPool,
         config: ChainConfig,
@@ -261,7 +259,7 @@ impl Relayer {
         Ok(sealed.map_err(|_| RelayError::Sealed { tx: signed.hash })?.into())
     }
 
-    fn open(&self, attempt: &AttemptRow) -> Result<Bytes, RelayError> {
+    fn open(&self, attempt: &TxAttempt) -> Result<Bytes, RelayError> {
         let raw = self.vault.open(&format!("tx:{}", attempt.hash), &attempt.sealed);
         Ok(raw.map_err(|_| RelayError::Sealed { tx: attempt.hash })?.into())
     }
@@ -445,19 +443,19 @@ impl Relayer {
     /// was recorded ages: quotes stop using it.
     async fn note_fees(&self, market: Market, head: B256) -> Result<(), RelayError> {
         let is_noted = |(at, noted): &(Instant, B256)| *noted == head || at.elapsed() < FEES_EVERY;
-        if self.fees_noted.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_noted) {
+        if self.fees_noted.lock().as_ref().is_some_and(is_noted) {
             return Ok(());
         }
         let Market { base_fee, tip } = market;
         let fees = store::ChainFees { base_fee, tip, cap: self.config.fees.cap_wei };
         store::note_fees(&mut *self.pool.acquire().await?, self.config.chain_id, fees).await?;
-        *self.fees_noted.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), head));
+        *self.fees_noted.lock() = Some((Instant::now(), head));
         Ok(())
     }
 
     /// Reports a low balance before the account cannot pay for gas any more.
     async fn check_balance(&self, head: &BlockHead) -> Result<(), RelayError> {
-        let checked = *self.balance_checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let checked = *self.balance_checked.lock();
         if checked.is_some_and(|at| at.elapsed() < BALANCE_EVERY) {
             return Ok(());
         }
@@ -475,7 +473,7 @@ impl Relayer {
             tracing::error!(%signer, balance, limit, "relayer account is low on funds for gas");
         }
         self.is_out_of_funds.store(balance == 0, Ordering::Relaxed);
-        *self.balance_checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.balance_checked.lock() = Some(Instant::now());
         Ok(())
     }
 

@@ -17,7 +17,6 @@ use dvp_domain::liquidity::average::PairState;
 use dvp_domain::liquidity::curve::TickState;
 use dvp_domain::permit::PermitDefect;
 
-/// The latest block of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainHead {
     pub number: BlockNumber,
@@ -79,7 +78,6 @@ pub type ChainAnswer<'a, T> =
 
 /// Reads wallets; the chain side implements this trait. Every call returns or fails within seconds.
 pub trait WalletReader: Send + Sync {
-    /// The latest block.
     fn head(&self) -> ChainAnswer<'_, ChainHead>;
 
     /// Permit nonces, balances and allowances at the latest block.
@@ -120,7 +118,6 @@ pub struct TicksReading {
 /// Reads pools for the liquidity sources; the chain side implements this trait. Everything of an answer is of one block,
 /// the newest that any endpoint has.
 pub trait PoolReader: Send + Sync {
-    /// The pair at an address.
     fn pair<'a>(&'a self, pool: &'a str) -> ChainAnswer<'a, PairReading>;
 
     /// The pool at an address, with its average over this many seconds.

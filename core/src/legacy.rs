@@ -9,8 +9,8 @@
 //!
 //! The attempt's number is committed before the intent is submitted and is part of the intent's id, which can be used
 //! once: after a crash between the two, the next attempt finds the intent, or submits it for the first time. An intent
-//! is decided only while its attempt's lease is valid, and its acceptance ends the order in the same commit: an attempt
-//! that outlasted its lease executes nothing.
+//! is decided only while its attempt's claim is valid, and its acceptance ends the order in the same commit: an attempt
+//! that outlasted its claim executes nothing.
 
 mod prices;
 mod schedule;
@@ -43,10 +43,10 @@ use crate::engine::reads::SNAPSHOT;
 use crate::engine::{Engine, EngineError};
 use crate::writer::{Done, IdempotencyPart, Outcome, Refusal, Unit, Work};
 
-/// The lease of an attempt; afterwards another process may start a new one.
-const LEASE_SECS: f64 = 30.0;
+/// The duration of an attempt's claim; afterwards another process may start a new one.
+const CLAIM_SECS: f64 = 30.0;
 const BATCH: i64 = 32;
-/// The longest time for one order, within its lease.
+/// The longest time for one order, within its claim.
 const TURN_MAX: Duration = Duration::from_secs(20);
 
 /// The error code of unmet constraints in the legacy API.
@@ -155,12 +155,12 @@ fn orders(engine: &Engine) -> Apart {
 
 async fn turns_of(engine: &Engine, orders: &Apart) -> Result<usize, EngineError> {
     let mut conn = engine.pool().acquire().await?;
-    let due = legacy::claim(&mut conn, LEASE_SECS, BATCH).await?;
+    let due = legacy::claim(&mut conn, CLAIM_SECS, BATCH).await?;
     drop(conn);
     let count = due.len();
     for order in due {
         let (engine, id) = (engine.clone(), order.intent_id.clone());
-        // The lease of one that fails expires.
+        // The claim of one that fails expires.
         orders.attend(&id, &id, async move { turn(&engine, &order).await }).await;
     }
     Ok(count)
@@ -266,7 +266,7 @@ async fn submit(
     let held =
         HeldTurn { tenant: order.tenant.clone(), intent_id: order.intent_id.clone(), version: order.version };
     let Some(done) = engine.submit_turn(intent, held).await? else {
-        info!(intent_id = order.intent_id, "legacy order's lease expired before it was executed");
+        info!(intent_id = order.intent_id, "legacy order's claim expired before it was executed");
         return Ok(());
     };
     let turn = match done.outcome {

@@ -3,7 +3,7 @@
 //! **Architecture invariant:** nothing is reported before it is committed. [`writer`] writes every change of an order:
 //! the intent, its execution, events, ledger, effects, chain commands and the FIX session's numbers. Other modules
 //! write their own tables only: [`engine::webhooks`] the endpoints and queued deliveries, [`legacy`] the polling state of
-//! its orders, [`operators`] their decisions, [`ledger::reconciliation`] its runs, [`workflow`] the leases of effects;
+//! its orders, [`operators`] their decisions, [`ledger::reconciliation`] its runs, [`workflow`] the claims of effects;
 //! [`workflow::retention`] deletes expired rows. External effects (rails, chain) are rows first, and [`workflow`] and the
 //! chain side execute them afterwards.
 //!

@@ -24,7 +24,7 @@ mod taken;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvp_domain::asset::{Asset, Registry};
@@ -36,6 +36,7 @@ use dvp_domain::pause::Pauses;
 use dvp_store::StoreError;
 use dvp_store::operators::controls::{self, Controls};
 use dvp_store::workers::{self, Items, Step, Worker, guarded, in_database};
+use parking_lot::{Mutex, RwLock};
 use rust_decimal::Decimal;
 use sqlx::PgPool;
 use tokio::sync::watch;
@@ -75,7 +76,6 @@ pub enum SourceError {
     InvalidResponse(String),
 }
 
-/// The assets of a pair.
 #[derive(Debug, Clone, Copy)]
 pub struct PairAssets<'a> {
     pub input: &'a Asset,
@@ -257,13 +257,8 @@ impl Liquidity {
         Self::new(registry.clone(), providers.into_iter().map(source).collect(), vec![prices])
     }
 
-    /// The present offers.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.published().snapshot)
-    }
-
-    fn published(&self) -> RwLockReadGuard<'_, Published> {
-        self.published.read().unwrap_or_else(PoisonError::into_inner)
+        Arc::clone(&self.published.read().snapshot)
     }
 
     pub const fn balances(&self) -> &KnownBalances {
@@ -278,7 +273,7 @@ impl Liquidity {
     /// The present offers under the controls of a transaction, which may be newer than those of this process.
     pub fn snapshot_under(&self, controls: &Controls) -> Arc<Snapshot> {
         let under = self.of(controls);
-        let published = self.published().clone();
+        let published = self.published.read().clone();
         if under == published.under {
             return published.snapshot;
         }
@@ -290,10 +285,6 @@ impl Liquidity {
     fn of(&self, controls: &Controls) -> Known {
         let bands = self.configured_bands.overridden_by(controls.bands.iter().cloned());
         Known { pauses: controls.pauses.clone(), bands }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes what the controls refuse, and prices the network fees with what is left.
@@ -308,7 +299,7 @@ impl Liquidity {
     /// Reads the controls, and recomputes the offers when they have changed.
     pub async fn load_controls(&self, pool: &PgPool) -> Result<(), StoreError> {
         let loaded = self.of(&controls::load(&mut *pool.acquire().await?, &[], &[], now()).await?);
-        let is_new = loaded != std::mem::replace(&mut *self.known(), loaded.clone());
+        let is_new = loaded != std::mem::replace(&mut *self.known.lock(), loaded.clone());
         if is_new {
             self.publish();
         }
@@ -317,7 +308,7 @@ impl Liquidity {
 
     /// Combines the sources' offers, and reports which prices are not used.
     pub fn publish(&self) {
-        let known = self.known();
+        let known = self.known.lock();
         let mut snapshot = Snapshot::default();
         for pair in &self.registry.pairs {
             let assets = self.registry.find(&pair.base).zip(self.registry.find(&pair.quote));
@@ -333,7 +324,7 @@ impl Liquidity {
         }
         let refused = self.apply(&known, &mut snapshot);
         let published = Published { snapshot: Arc::new(snapshot), under: known.clone() };
-        *self.published.write().unwrap_or_else(PoisonError::into_inner) = published;
+        *self.published.write() = published;
         self.refused.report(refused);
         self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
     }
@@ -346,7 +337,7 @@ impl Liquidity {
     /// The present offers, with the answers of the sources that answer requests in place of their last offers. All are
     /// called concurrently, each under its own time limit.
     pub async fn snapshot_with_answers(&self, request: PriceRequest<'_>) -> Arc<Snapshot> {
-        let Published { snapshot, under } = self.published().clone();
+        let Published { snapshot, under } = self.published.read().clone();
         let requested: Vec<_> = self.sources.iter().filter_map(|source| source.request(request)).collect();
         if requested.is_empty() {
             return snapshot;

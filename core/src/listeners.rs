@@ -1,4 +1,4 @@
-//! What the listeners of the API and the console share: the server, and the sources of connections and requests.
+//! What listeners share: the server, and the sources of connections and requests.
 
 mod answering;
 pub mod server;

@@ -26,7 +26,7 @@ mod deposits;
 mod forgotten;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_domain::liquidity::Market;
@@ -35,6 +35,7 @@ use dvp_store::database::notify::Notifications;
 use dvp_store::orders::ranges::{self, Horizon, RestingRange, UnreadableRange};
 use dvp_store::workers::{Items, Worker};
 use metrics::{counter, gauge};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -73,15 +74,11 @@ struct View {
 impl RangesView {
     /// Whether this process has the resting orders in memory.
     pub fn is_owner(&self) -> bool {
-        self.lock().is_owner
+        self.0.lock().is_owner
     }
 
     pub fn figures(&self) -> BookFigures {
-        self.lock().figures
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, View> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().figures
     }
 }
 
@@ -106,7 +103,7 @@ pub async fn run_with(engine: Engine, view: RangesView, mut stop: watch::Receive
                         () = guard.keep_until_lost(engine.pool()) => None,
                     }
                 };
-                view.lock().is_owner = false;
+                view.0.lock().is_owner = false;
                 if let Some(error) = lost {
                     warn!(%error, "resting orders could not be read, will retry");
                 }
@@ -296,7 +293,7 @@ impl<'e> Owner<'e> {
     fn show(&self, view: &RangesView) {
         let figures = self.book.figures();
         gauge!("dvp_ranges_resting").set(u32::try_from(figures.resting).unwrap_or(u32::MAX));
-        *view.lock() = View { is_owner: true, figures };
+        *view.0.lock() = View { is_owner: true, figures };
     }
 
     fn wait(&self) -> Duration {

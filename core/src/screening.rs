@@ -7,7 +7,7 @@
 //! Invariant: nothing here touches the database or an order; the workflow records a verdict before it acts on it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use dvp_domain::beneficiary::Beneficiary;
@@ -15,6 +15,7 @@ use dvp_domain::screening::{Parties, ScreeningList, ScreeningResult, Source};
 use dvp_domain::terms::{AssetAmount, Terms};
 use dvp_domain::text::check_line;
 use metrics::counter;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tracing::{error, info, warn};
@@ -175,7 +176,7 @@ impl List {
 
     /// The list from the file's present content. An unreadable file leaves the list unchanged.
     fn current(&self) -> Arc<ScreeningList> {
-        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.read.lock();
         if known.looked_at.elapsed() >= LOOK_EVERY {
             known.looked_at = Instant::now();
             let is_new = modified(&self.config).is_none_or(|at| Some(at) != known.modified);

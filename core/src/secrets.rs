@@ -20,7 +20,6 @@ use subtle::ConstantTimeEq;
 #[error("a sealed secret does not open with this master key")]
 pub struct SealBroken;
 
-/// The list of keys is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyListError {
     #[error("no master key is given")]
@@ -31,7 +30,6 @@ pub enum KeyListError {
     Twice(String),
 }
 
-/// A master key and its id.
 #[derive(Clone)]
 pub struct MasterKey {
     pub id: String,
@@ -68,7 +66,6 @@ const ID_BYTES_MAX: usize = 32;
 const ACCOUNT: &str = "beneficiary-account";
 
 impl Vault {
-    /// With one key.
     pub fn new(master: [u8; 32]) -> Self {
         Self::of(MasterKey { id: UNNAMED.to_owned(), key: master }, Vec::new())
     }
@@ -101,7 +98,6 @@ impl Vault {
         Ok(bytes)
     }
 
-    /// The id of the current key.
     pub fn current_id(&self) -> &str {
         &self.current.id
     }
@@ -125,7 +121,6 @@ impl Vault {
         self.current.derive("api-key", api_key.as_bytes())
     }
 
-    /// The stored hash of a FIX password.
     pub fn fix_password_hash(&self, session_id: &str, password: &str) -> [u8; 32] {
         self.current.fix_password_hash(session_id, password)
     }

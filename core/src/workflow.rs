@@ -1,7 +1,7 @@
 //! The work after acceptance: due effects are executed, chain facts are processed, and each moves its settlement by one
 //! step.
 //!
-//! Effects are claimed under a lease with a fence; facts are consumed by the transaction of their step. Several
+//! Effects are claimed with a fence; facts are consumed by the transaction of their step. Several
 //! processes may process the same one: the settlement's version lets one of them commit. Work that cannot be written
 //! stays due and is postponed, longer each time.
 

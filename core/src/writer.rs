@@ -67,7 +67,6 @@ pub enum WriteError {
     /// The tenant's share of the queue is full: try again later.
     #[error("the writer's queue is full")]
     Busy,
-    /// The service is stopping.
     #[error("the writer has stopped")]
     Stopped,
     /// The row that the unit is based on has changed: load it again.
@@ -84,7 +83,6 @@ pub enum WriteError {
     Store(#[from] StoreError),
 }
 
-/// Receives a unit's outcome.
 pub type Pending = oneshot::Receiver<Result<Done, WriteError>>;
 
 /// The handle that submits units to the writer. Cheap to clone.

@@ -93,7 +93,6 @@ impl Missing {
     }
 }
 
-/// Text in a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -192,19 +192,15 @@ impl Application for Echo {
     }
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
-        self.memory.count(numbers);
-        Ok(Commit::Ready)
+        Ok(self.memory.commit(numbers, Vec::new()))
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         let body = turn.body();
-        if let Some((msg_type, body)) = self.answer(message, body) {
-            let (seq, sending_time) = (turn.reserve(), turn.sending_time());
-            self.memory.keep(seq, msg_type, sending_time, &body);
-            turn.transmit(seq, msg_type, body);
-        }
-        self.memory.count(turn.numbers());
-        Ok(Commit::Ready)
+        let answer = self
+            .answer(message, body)
+            .map(|(msg_type, body)| self.memory.keep(turn.reserve(), msg_type, turn.sending_time(), body));
+        Ok(self.memory.commit(turn.numbers(), answer.into_iter().collect()))
     }
 
     async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {

@@ -14,6 +14,7 @@ mod proxy;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use dvp_core::listeners::source::is_in;
 use dvp_fix::codec::Message;
 use ipnet::IpNet;
 use metrics::counter;
@@ -35,7 +36,7 @@ use crate::{
     connection::{Attach, Connection, Pass, Stream},
     forward::{ForwardError, Forwarding, Relays, Verdict},
     gate::{NotAdmitted, Origin},
-    sources::{self, Budget, ConnectionSlot, Sources, Visit, contains},
+    sources::{self, Budget, Sources, Visit},
     tls::Tls,
 };
 
@@ -76,7 +77,6 @@ pub enum LogonRefusal {
 
 /// Who takes an authenticated connection.
 enum Target {
-    /// The driver of its session.
     Session(mpsc::Sender<Attach>, Pass),
     /// The process that owns its session.
     Owner(Relays, Box<TlsStream<TcpStream>>),
@@ -224,7 +224,7 @@ impl LogonListener {
         let _ = stream.set_nodelay(true);
         let opened = tokio::time::timeout_at(began + budget.handshake, self.open(stream, addr));
         let (stream, origin, visit) = opened.await.map_err(|_| AcceptError::TooSlow)??;
-        let place = ConnectionSlot::new(permit, visit);
+        let place = (permit, visit);
         let mut connection = Connection::new(stream, origin.addr, budget.logon_bytes_max, Some(place));
         let logon = tokio::time::timeout_at(began + budget.logon, first_message(&mut connection));
         let logon = logon.await.map_err(|_| AcceptError::TooSlow)?.ok_or(AcceptError::NoLogon)?;
@@ -301,7 +301,7 @@ impl LogonListener {
     ) -> Result<(Box<dyn Stream>, Origin, Visit), AcceptError> {
         let peer = self.who_is_there(&mut stream, addr).await?;
         let visit = self.sources.enter(peer.ip(), std::time::Instant::now())?;
-        if !self.config.allow.is_empty() && !contains(&self.config.allow, peer) {
+        if !self.config.allow.is_empty() && !is_in(&self.config.allow, peer.ip()) {
             return Err(AcceptError::Address);
         }
         let Some(tls) = &self.config.tls else {
@@ -319,7 +319,7 @@ impl LogonListener {
         if self.config.proxies.is_empty() {
             return Ok(addr);
         }
-        if !contains(&self.config.proxies, addr) {
+        if !is_in(&self.config.proxies, addr.ip()) {
             return Err(AcceptError::NotAProxy);
         }
         let said = proxy::read_header(stream).await.map_err(AcceptError::Proxy)?;

@@ -4,9 +4,9 @@ use std::{future::Future, pin::Pin, time::Instant};
 
 use dvp_fix::{
     SeqNum, UtcNanos,
-    codec::{Body, MessageRef, MsgType},
+    codec::{Body, MessageRef},
     schedule::Epoch,
-    session::{Now, ResendSlice, Session, Stored, Transmit},
+    session::{Now, ResendSlice, Session, Stored},
 };
 
 /// The store failed. The connection ends; the peer sends unacknowledged messages again.
@@ -34,24 +34,9 @@ impl Unavailable {
     }
 }
 
-/// When the work becomes durable, and the messages that may be transmitted then.
-pub enum Commit {
-    /// It is already durable, and so are the messages passed to [`Turn::transmit`], which go out now.
-    Ready,
-    /// The work is in progress, in the order of the commits.
-    UnderWay(UnderWay),
-}
-
-/// Resolves once everything is durable, to the messages that may then be transmitted, by ascending number. The work
-/// proceeds without being polled.
-pub type UnderWay = Pin<Box<dyn Future<Output = Result<Vec<Stored>, Unavailable>> + Send>>;
-
-impl Commit {
-    /// A commit in progress.
-    pub fn under_way(work: impl Future<Output = Result<Vec<Stored>, Unavailable>> + Send + 'static) -> Self {
-        Self::UnderWay(Box::pin(work))
-    }
-}
+/// Work in the order of the commits. Resolves once everything is durable, to the messages that may then be transmitted,
+/// by ascending number. The work proceeds without being polled.
+pub type Commit = Pin<Box<dyn Future<Output = Result<Vec<Stored>, Unavailable>> + Send>>;
 
 /// A session's numbers before and after a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,7 +188,6 @@ pub struct Turn<'a> {
     session: &'a mut Session,
     enqueued_out: &'a mut SeqNum,
     reach: &'a mut Reach,
-    ready: &'a mut Vec<Transmit>,
     now: Now,
 }
 
@@ -212,10 +196,9 @@ impl<'a> Turn<'a> {
         session: &'a mut Session,
         enqueued_out: &'a mut SeqNum,
         reach: &'a mut Reach,
-        ready: &'a mut Vec<Transmit>,
         now: Now,
     ) -> Self {
-        Self { session, enqueued_out, reach, ready, now }
+        Self { session, enqueued_out, reach, now }
     }
 
     /// The next outbound number.
@@ -233,12 +216,6 @@ impl<'a> Turn<'a> {
     /// An empty body, with a reused buffer if there is one.
     pub fn body(&mut self) -> Body {
         self.session.body()
-    }
-
-    /// Passes on a durable message, under a number of this turn. Only for a turn that ends in [`Commit::Ready`].
-    pub fn transmit(&mut self, seq: SeqNum, msg_type: MsgType, body: Body) {
-        let sending_time = self.now.utc;
-        self.ready.push(Transmit { seq, msg_type, body, sending_time, orig_sending_time: None });
     }
 
     /// The numbers after this turn. Called once, when all are reserved; the commit must be queued.

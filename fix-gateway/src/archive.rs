@@ -69,7 +69,6 @@ impl Archive {
         (Self { chunks, tally: Arc::clone(&tally) }, Writer::new(queued, tally, pool))
     }
 
-    /// The recorder of one session.
     pub(crate) fn recorder(&self, session: &str) -> Recorder {
         Recorder { archive: self.clone(), session: session.into(), bytes: Vec::new(), messages: Vec::new() }
     }

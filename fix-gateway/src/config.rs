@@ -29,7 +29,6 @@ pub struct GatewayConfig {
     pub slow_consumer: SlowConsumer,
     /// Orders of one session that may wait for a look-up of their wallet; beyond, an order is refused.
     pub parked_orders_max: usize,
-    /// Whether messages are archived.
     pub archives_messages: bool,
     /// How other processes of the service forward connections to this one. With it the processes share the sessions;
     /// without it the first process has every session, and the others none.

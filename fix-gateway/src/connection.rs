@@ -28,7 +28,6 @@ use crate::{
     sources::ConnectionSlot,
 };
 
-/// A bidirectional byte stream.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
@@ -39,11 +38,9 @@ const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// The initial read size; it is doubled while reads are full.
 const READ_MIN: usize = 2 * 1024;
-/// The maximum read size.
 const READ_MAX: usize = 64 * 1024;
 const _: () = assert!(READ_MIN <= READ_MAX && READ_MAX <= FRAME_MAX, "a read is at most a frame");
 
-/// A connection and its unprocessed input.
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     pub(crate) inbound: Inbound,

@@ -69,14 +69,12 @@ const IN_FLIGHT_MAX: usize = 256;
 const OUT_MAX: usize = 64 * 1024;
 /// The Logout text when this process stops.
 const DRAIN_TEXT: &str = "server draining, please reconnect";
-/// The Logout text for a peer that exceeds its message rate.
 const RATE_TEXT: &str = "message rate exceeded";
 
 /// Runs one session, connected or not.
 pub struct Driver<A> {
     app: A,
     session: Session,
-    /// The connected peer.
     peer: Option<Peer>,
     attach: mpsc::Receiver<Attach>,
     /// Operators' commands; `None` where there are none.
@@ -114,8 +112,6 @@ pub struct Driver<A> {
     newcomer: Option<(Box<Attach>, Instant)>,
     /// After a stop: the time limit for the peer's Logout.
     draining: Option<Instant>,
-    /// Durable messages of the present turn.
-    ready: Vec<Transmit>,
     /// Both clocks, as of the beginning of the turn or of its last wait.
     now: Now,
     /// The timer of the earliest deadline.
@@ -180,7 +176,6 @@ impl<A: Application> Driver<A> {
             stop: CancellationToken::new(),
             newcomer: None,
             draining: None,
-            ready: Vec::new(),
             now,
             alarm: Alarm::default(),
             recorder: None,

@@ -18,7 +18,7 @@ mod inbox;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicI64, Ordering},
     },
     time::Duration,
@@ -33,6 +33,7 @@ use dvp_store::{
     workers::{self, Attended, Items, Step, Worker, in_database},
 };
 use metrics::gauge;
+use parking_lot::Mutex;
 use sqlx::{Postgres, pool::PoolConnection};
 use tokio::{
     sync::{Notify, watch},
@@ -116,7 +117,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some((session_id, inbox)) = &self.inbox {
-            let mut inboxes = self.feed.inboxes();
+            let mut inboxes = self.feed.shared.inboxes.lock();
             // Its next owner in this process may have subscribed already.
             if inboxes.get(session_id).is_some_and(|present| Arc::ptr_eq(present, inbox)) {
                 inboxes.remove(session_id);
@@ -129,20 +130,20 @@ impl Feed {
     /// For a session that reports its own orders.
     pub(crate) fn subscribe(&self, session_id: &str) -> Subscription {
         let inbox = Arc::<Inbox>::default();
-        self.inboxes().insert(session_id.to_owned(), Arc::clone(&inbox));
+        self.shared.inboxes.lock().insert(session_id.to_owned(), Arc::clone(&inbox));
         let grown = inbox.grown();
         Subscription { grown, inbox: Some((session_id.to_owned(), inbox)), feed: self.clone() }
     }
 
     /// For a drop copy of a partner: it reads the feed once it has subscribed, and then whenever it is notified.
     pub(crate) fn subscribe_to_partner(&self, partner_id: &str, livemode: bool) -> Subscription {
-        let mut tenants = self.tenants();
+        let mut tenants = self.shared.tenants.lock();
         let grown = tenants.entry((partner_id.to_owned(), livemode)).or_default().subscribe();
         Subscription { grown, inbox: None, feed: self.clone() }
     }
 
     fn hand_over(&self, events: Vec<RoutedEvent>) {
-        let tenants = self.tenants();
+        let tenants = self.shared.tenants.lock();
         let mut notified: Vec<(&str, bool)> =
             events.iter().map(|event| (event.partner_id.as_str(), event.livemode)).collect();
         notified.sort_unstable();
@@ -153,7 +154,7 @@ impl Feed {
             }
         }
         drop(tenants);
-        let inboxes = self.inboxes();
+        let inboxes = self.shared.inboxes.lock();
         for (session_id, error) in events.iter().filter_map(|event| event.unreadable.as_ref()) {
             error!(session_id, error, "an event cannot be read, its session reads it again by itself");
             if let Some(inbox) = inboxes.get(session_id) {
@@ -168,7 +169,7 @@ impl Feed {
     }
 
     fn notify_partners(&self) {
-        let mut tenants = self.tenants();
+        let mut tenants = self.shared.tenants.lock();
         tenants.retain(|_, grown| grown.receiver_count() > 0);
         for grown in tenants.values() {
             grown.send_replace(());
@@ -178,23 +179,16 @@ impl Feed {
     /// Wakes every session, so that the cursors of those without events advance, too.
     fn notify_all(&self) {
         self.notify_partners();
-        self.inboxes().values().for_each(|inbox| inbox.notify());
+        self.shared.inboxes.lock().values().for_each(|inbox| inbox.notify());
     }
 
     /// Some events may not be handed over.
     fn lose_all(&self) {
         self.notify_partners();
-        self.inboxes().values().for_each(|inbox| inbox.lose());
+        self.shared.inboxes.lock().values().for_each(|inbox| inbox.lose());
     }
 
     // No code panics while it holds a map.
-    fn tenants(&self) -> MutexGuard<'_, HashMap<Tenant, watch::Sender<()>>> {
-        self.shared.tenants.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn inboxes(&self) -> MutexGuard<'_, HashMap<String, Arc<Inbox>>> {
-        self.shared.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Follows the feed until it is dropped. `sessions_changed` is notified when a session may have changed.
@@ -361,6 +355,6 @@ mod tests {
         feed.hand_over(vec![event(1, Some("one"))]);
         assert_eq!(positions(second.take(0, 9)), [1]);
         drop(second);
-        assert!(feed.inboxes().is_empty());
+        assert!(feed.shared.inboxes.lock().is_empty());
     }
 }

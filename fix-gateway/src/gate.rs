@@ -20,16 +20,13 @@ pub use signature::{prehash, signature};
 
 use crate::{limits::MessageLimits, tls::PeerCertificate};
 
-/// The origin of a connection.
 #[derive(Debug, Clone)]
 pub struct Origin {
     /// The peer's address; behind a proxy, the one in the PROXY header.
     pub addr: SocketAddr,
-    /// The peer's certificate, if it presented one.
     pub certificate: Option<PeerCertificate>,
 }
 
-/// The rights of a connection.
 #[derive(Debug, Clone, Default)]
 pub struct Admission {
     pub limits: MessageLimits,
@@ -77,7 +74,6 @@ impl NotAdmitted {
     }
 }
 
-/// A decision in progress.
 pub type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Admission, NotAdmitted>> + Send + 'a>>;
 
 /// Decides which peers may use one session.

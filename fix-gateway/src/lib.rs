@@ -31,7 +31,7 @@ mod supervisor;
 pub mod tls;
 
 pub use acceptor::{Directory, ListenerConfig, LogonRefusal, SessionKey};
-pub use application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable, UnderWay};
+pub use application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable};
 pub use config::GatewayConfig;
 pub use connection::{Attach, SlowConsumer};
 pub use driver::Driver;

@@ -57,7 +57,6 @@ impl MessageLimits {
     }
 }
 
-/// The state of a limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     /// When the next unit is due at the pace.

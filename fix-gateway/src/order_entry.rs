@@ -65,7 +65,6 @@ const REPORTED_AT_ONCE: usize = 200;
 /// The session's cursor becomes durable with its commits, and with one of its own when it is ahead by this much.
 const POSITIONS_BEHIND_MAX: i64 = feed::NOTIFY_ALL_EVERY;
 
-/// The reports of a page of the feed.
 struct PageReports {
     outbound: Vec<FixOutbound>,
     /// The position read up to.
@@ -74,7 +73,6 @@ struct PageReports {
     has_more: bool,
 }
 
-/// One session's application.
 pub(crate) struct OrderEntry {
     engine: Engine,
     /// This process, which has the session's lease.
@@ -479,7 +477,7 @@ fn business_id(message: MessageRef<'_>) -> Option<&str> {
 
 /// Waits for the commit, and renders its stored outcome again.
 fn acknowledged(pending: Pending) -> Commit {
-    Commit::under_way(async move {
+    Box::pin(async move {
         let done = pending.await.map_err(|_| Unavailable::new("the writer has stopped".to_owned()))?;
         let done = done.map_err(EngineError::from)?;
         transmissible(done.outbound)

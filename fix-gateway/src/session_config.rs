@@ -50,7 +50,6 @@ pub fn check_agreement(
     session_config(session, settings).map(drop)
 }
 
-/// The engine's configuration of a session.
 pub(crate) fn session_config(
     session: &FixSessionRow,
     settings: &FixSessionSettings,

@@ -2,12 +2,13 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    net::IpAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use ipnet::IpNet;
+use dvp_core::listeners::source::Source;
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::limits::{Bucket, Pace};
@@ -28,7 +29,6 @@ pub struct Budget {
     pub unauthenticated_max: usize,
     /// The same, from one address.
     pub unauthenticated_per_source_max: u32,
-    /// Connections a minute from one address.
     pub connections_per_minute: u32,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum TooMany {
 /// Counts by source.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
-    counts: Arc<Mutex<HashMap<IpAddr, Counts>>>,
+    counts: Arc<Mutex<HashMap<Source, Counts>>>,
     pace: Pace,
     unauthenticated_max: u32,
 }
@@ -74,7 +74,7 @@ struct Counts {
 #[derive(Debug)]
 pub(crate) struct Visit {
     sources: Sources,
-    source: IpAddr,
+    source: Source,
 }
 
 impl Sources {
@@ -89,8 +89,8 @@ impl Sources {
 
     /// Counts a connection from this address.
     pub(crate) fn enter(&self, addr: IpAddr, now: Instant) -> Result<Visit, TooMany> {
-        let source = source_of(addr);
-        let mut counts = self.lock();
+        let source = Source::from(addr);
+        let mut counts = self.counts.lock();
         if !counts.contains_key(&source) && counts.len() >= SOURCES_MAX {
             counts.retain(|_, counts| counts.unauthenticated > 0 || !counts.connections.is_full(now));
             if counts.len() >= SOURCES_MAX {
@@ -109,50 +109,18 @@ impl Sources {
         drop(counts);
         Ok(Visit { sources: self.clone(), source })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Counts>> {
-        // No code panics while it holds the map's lock.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        if let Some(counts) = self.sources.lock().get_mut(&self.source) {
+        if let Some(counts) = self.sources.counts.lock().get_mut(&self.source) {
             counts.unauthenticated = counts.unauthenticated.saturating_sub(1);
         }
     }
 }
 
-/// The unit of counting: an IPv4 address, or an IPv6 /64 network, which one customer has.
-pub(crate) fn source_of(addr: IpAddr) -> IpAddr {
-    match addr.to_canonical() {
-        IpAddr::V4(v4) => IpAddr::V4(v4),
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, ..] = v6.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-    }
-}
-
 /// The slot of an unauthenticated connection; released when dropped.
-#[derive(Debug)]
-pub(crate) struct ConnectionSlot {
-    _permit: OwnedSemaphorePermit,
-    _visit: Visit,
-}
-
-impl ConnectionSlot {
-    pub(crate) const fn new(permit: OwnedSemaphorePermit, visit: Visit) -> Self {
-        Self { _permit: permit, _visit: visit }
-    }
-}
-
-/// Is the address in one of the networks? An IPv4 address that came over an IPv6 socket counts as IPv4.
-pub(crate) fn contains(networks: &[IpNet], addr: SocketAddr) -> bool {
-    let ip = addr.ip().to_canonical();
-    networks.iter().any(|network| network.contains(&ip))
-}
+pub(crate) type ConnectionSlot = (OwnedSemaphorePermit, Visit);
 
 #[cfg(test)]
 mod tests {
@@ -180,14 +148,6 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_network_is_one_source_and_a_mapped_address_is_its_ipv4() {
-        let source = |text: &str| source_of(text.parse().unwrap());
-        assert_eq!(source("2001:db8:1:2:3::4"), source("2001:db8:1:2:ffff::1"));
-        assert_ne!(source("2001:db8:1:2::1"), source("2001:db8:1:3::1"));
-        assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));
-    }
-
-    #[test]
     fn the_number_of_sources_is_bounded() {
         let (sources, now) = (sources(1, 1), Instant::now());
         for n in 0..u32::try_from(SOURCES_MAX).unwrap() {
@@ -196,6 +156,6 @@ mod tests {
         let late: IpAddr = "203.0.113.1".parse().unwrap();
         assert_eq!(sources.enter(late, now).unwrap_err(), TooMany::Sources);
         sources.enter(late, now + Duration::from_secs(61)).unwrap();
-        assert_eq!(sources.lock().len(), 1);
+        assert_eq!(sources.counts.lock().len(), 1);
     }
 }

@@ -9,7 +9,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use dvp_store::{
     fix::status::{self, SessionStatus},
     workers::{self, Items, Step, Worker, in_database},
 };
+use parking_lot::Mutex;
 use tokio::{sync::Notify, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -27,7 +28,6 @@ use uuid::Uuid;
 /// The time between two writes while messages pass, and the shortest time between two after changes.
 const EVERY: Duration = Duration::from_secs(1);
 const GAP: Duration = Duration::from_millis(200);
-/// The longest time for one write.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
 const SESSIONS: &str = "sessions";
 
@@ -72,7 +72,6 @@ struct State {
     is_unwritten: bool,
 }
 
-/// One session's state.
 #[derive(Debug)]
 pub(crate) struct Slot {
     session: String,
@@ -83,7 +82,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// Notes the state after a turn.
     pub(crate) fn note(&self, noted: Noted) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.noted == Some(noted) {
             return;
         }
@@ -97,14 +96,14 @@ impl Slot {
 
     /// What was noted since the last call.
     fn take(&self) -> Option<SessionStatus> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let is_unwritten = std::mem::take(&mut state.is_unwritten);
         state.noted.filter(|_| is_unwritten).map(|noted| noted.of(&self.session))
     }
 
     /// It could not be written.
     fn give_back(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_unwritten = true;
+        self.state.lock().is_unwritten = true;
     }
 }
 
@@ -120,12 +119,12 @@ impl Board {
     pub(crate) fn slot(&self, session: &str) -> Arc<Slot> {
         let (session, changed) = (session.to_owned(), Arc::clone(&self.changed));
         let slot = Arc::new(Slot { session, state: Mutex::default(), changed });
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&slot));
+        self.slots.lock().push(Arc::downgrade(&slot));
         slot
     }
 
     fn slots(&self) -> Vec<Arc<Slot>> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
         slots.retain(|slot| slot.strong_count() > 0);
         slots.iter().filter_map(Weak::upgrade).collect()
     }

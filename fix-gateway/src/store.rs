@@ -9,7 +9,7 @@ use dvp_fix::{
     session::{ResendSlice, Stored},
 };
 
-use crate::application::Numbers;
+use crate::application::{Commit, Numbers};
 
 /// The store of one session. Beyond its size the oldest messages are dropped, and a resend skips them with a gap fill.
 #[derive(Debug)]
@@ -43,16 +43,23 @@ impl MemoryStore {
         (self.next_in, self.next_out) = (numbers.next_in, numbers.next_out);
     }
 
-    /// Stores a message. Its number is above all stored ones.
-    pub fn keep(&mut self, seq: SeqNum, msg_type: MsgType, sending_time: UtcNanos, body: &Body) {
-        let message = Stored { seq, msg_type, body: body.clone(), sending_time, resend: true };
+    /// Sets the numbers at the end of a turn, which has ended with them.
+    pub fn commit(&mut self, numbers: Numbers, messages: Vec<Stored>) -> Commit {
+        self.count(numbers);
+        Box::pin(std::future::ready(Ok(messages)))
+    }
+
+    /// Stores a message, and returns it. Its number is above all stored ones.
+    pub fn keep(&mut self, seq: SeqNum, msg_type: MsgType, sending_time: UtcNanos, body: Body) -> Stored {
+        let message = Stored { seq, msg_type, body, sending_time, resend: true };
         self.bytes += size(&message);
-        self.messages.push_back(message);
+        self.messages.push_back(message.clone());
         while self.bytes > self.bytes_max
             && let Some(oldest) = self.messages.pop_front()
         {
             self.bytes -= size(&oldest);
         }
+        message
     }
 
     /// The first stored messages of a range, ascending.
@@ -82,7 +89,7 @@ mod tests {
         let body = Body::new().field(58, "x".repeat(1_000));
         let mut store = MemoryStore::new(5_900);
         for seq in [1, 2, 3, 5, 8, 9] {
-            store.keep(SeqNum(seq), MsgType::EXECUTION_REPORT, UtcNanos(seq), &body);
+            store.keep(SeqNum(seq), MsgType::EXECUTION_REPORT, UtcNanos(seq), body.clone());
         }
         assert_eq!(seqs(&store, 1, 100, 100), [2, 3, 5, 8, 9], "there is no room for the first");
         assert_eq!(seqs(&store, 3, 7, 100), [3, 5]);

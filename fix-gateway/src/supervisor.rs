@@ -68,7 +68,6 @@ const LEASE_ENDED: Duration = Duration::from_millis(20);
 pub(crate) const SESSION_LOOK_MAX: Duration = Duration::from_secs(2);
 /// A session whose driver runs for so long is no longer set aside.
 const RUNS_AFTER: Duration = Duration::from_secs(2);
-/// The Logout text of a disabled session.
 const DISABLED_TEXT: &str = "session disabled";
 
 /// Acquires sessions without an owner, and runs their drivers.
@@ -258,7 +257,7 @@ impl SessionSupervisor {
     /// Where another process that owns the session takes forwarded connections.
     fn owner_elsewhere(&self, found: &ConfiguredSession) -> Option<String> {
         self.forward_address.as_ref()?;
-        found.holder.filter(|holder| *holder != self.owner)?;
+        found.owner.filter(|owner| *owner != self.owner)?;
         found.forward_address.clone()
     }
 
@@ -269,7 +268,7 @@ impl SessionSupervisor {
         share: Option<usize>,
         shutdown: &CancellationToken,
     ) {
-        let ConfiguredSession { session, settings, holder, held_for, .. } = found;
+        let ConfiguredSession { session, settings, owner, held_for, .. } = found;
         let terms = Terms::of(&session, &settings);
         let session_id = session.session_id.clone();
         let config = session_config(&session, &settings);
@@ -288,7 +287,7 @@ impl SessionSupervisor {
             }
             return;
         }
-        let is_free = holder.is_none_or(|holder| holder == self.owner);
+        let is_free = owner.is_none_or(|owner| owner == self.owner);
         let Ok(config) = config else { return };
         if !is_free || !session.enabled {
             sessions.left_over.remove(&session_id);

@@ -9,11 +9,12 @@ use std::{
     io,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     time::Duration,
 };
 
 use metrics::gauge;
+use parking_lot::RwLock;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpStream;
 use tokio_rustls::{
@@ -58,7 +59,6 @@ impl FromStr for TlsVersion {
     }
 }
 
-/// The requirement on the counterparty's certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ClientCertificates {
     /// No certificate is requested.
@@ -70,7 +70,6 @@ pub enum ClientCertificates {
     Required(PathBuf),
 }
 
-/// The paths of the certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Our certificate, followed by its intermediate certificates.
@@ -102,7 +101,6 @@ pub struct PeerCertificate {
     pub names: Vec<String>,
 }
 
-/// TLS for one listener.
 #[derive(Debug)]
 pub struct Tls {
     files: TlsFiles,
@@ -110,7 +108,6 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the files.
     pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let current = RwLock::new(Arc::new(server_config(&files)?));
         Ok(Self { files, current })
@@ -119,7 +116,7 @@ impl Tls {
     /// Reads the files again. On an error the previous ones stay in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let fresh = Arc::new(server_config(&self.files)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.current.write() = fresh;
         Ok(())
     }
 
@@ -167,7 +164,7 @@ impl Tls {
         &self,
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Option<PeerCertificate>)> {
-        let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        let config = Arc::clone(&self.current.read());
         let stream = TlsAcceptor::from(config).accept(stream).await?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).map(peer_certificate);
         Ok((stream, certificate))

@@ -302,8 +302,7 @@ impl Order {
 
     fn transaction(&self, id: &str, status: &str, reason: Option<&str>) -> Node {
         let mut children = vec![Node::leaf("OrgnlEndToEndId", id), Node::leaf("TxSts", status)];
-        children
-            .extend(reason.map(|code| Node::of("StsRsnInf", [Node::of("Rsn", [Node::leaf("Cd", code)])])));
+        children.extend(reason.map(|code| Node::leaf("StsRsnInf/Rsn/Cd", code)));
         if status == "ACSC" {
             children.push(Node::leaf("AcctSvcrRef", self.bank_reference()));
         }
@@ -328,8 +327,7 @@ impl Order {
             ),
             Node::of("OrgnlPmtInfAndSts", block),
         ];
-        let root = Node::of("Document", [Node::of("CstmrPmtStsRpt", children)]);
-        Document { namespace: Message::Pain002.namespace(), root }.render()
+        Message::Pain002.document("CstmrPmtStsRpt", children).render()
     }
 
     fn header(&self, kind: &str, at: DateTime<Utc>) -> Node {
@@ -343,7 +341,6 @@ impl Order {
     /// A debit that was booked, or a credit that gives it back for a reason.
     fn booked(&self, amount: &str, returned: Option<&str>, at: DateTime<Utc>) -> String {
         let money = |name| Node::leaf(name, amount).with_attribute("Ccy", &self.currency);
-        let code = Node::of("BkTxCd", [Node::of("Prtry", [Node::leaf("Cd", "TRF")])]);
         let refs = Node::of(
             "Refs",
             [
@@ -352,24 +349,22 @@ impl Order {
             ],
         );
         let mut payment = vec![refs, money("Amt")];
-        payment.extend(returned.map(|code| Node::of("RtrInf", [Node::of("Rsn", [Node::leaf("Cd", code)])])));
-        let date = Node::of("BookgDt", [Node::leaf("DtTm", at.format("%Y-%m-%dT%H:%M:%SZ").to_string())]);
+        payment.extend(returned.map(|code| Node::leaf("RtrInf/Rsn/Cd", code)));
         let entry = Node::of(
             "Ntry",
             [
                 money("Amt"),
                 Node::leaf("CdtDbtInd", if returned.is_some() { "CRDT" } else { "DBIT" }),
-                Node::of("Sts", [Node::leaf("Cd", "BOOK")]),
-                date,
-                code,
-                Node::of("NtryDtls", [Node::of("TxDtls", payment)]),
+                Node::leaf("Sts/Cd", "BOOK"),
+                Node::leaf("BookgDt/DtTm", at.format("%Y-%m-%dT%H:%M:%SZ").to_string()),
+                Node::leaf("BkTxCd/Prtry/Cd", "TRF"),
+                Node::of("NtryDtls/TxDtls", payment),
             ],
         );
-        let account = Node::of("Acct", [Node::of("Id", [Node::of("Othr", [Node::leaf("Id", "1")])])]);
+        let account = Node::leaf("Acct/Id/Othr/Id", "1");
         let notification = Node::of("Ntfctn", [Node::leaf("Id", "N1"), account, entry]);
         let children = [self.header("N", at), notification];
-        let root = Node::of("Document", [Node::of("BkToCstmrDbtCdtNtfctn", children)]);
-        Document { namespace: Message::Camt054.namespace(), root }.render()
+        Message::Camt054.document("BkToCstmrDbtCdtNtfctn", children).render()
     }
 }
 

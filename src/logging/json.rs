@@ -99,33 +99,18 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
+    use std::fs;
 
+    use tempfile::NamedTempFile;
     use tracing::{info, info_span};
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
 
-    #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Buffer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn a_line_is_one_object_with_the_fields_of_all_spans() {
-        let buffer = Buffer::default();
-        let writer = buffer.clone();
-        let subscriber = tracing_subscriber::registry().with(JsonLines(move || writer.clone()));
+        let log = NamedTempFile::new().unwrap();
+        let subscriber = tracing_subscriber::registry().with(JsonLines(log.reopen().unwrap()));
         tracing::subscriber::with_default(subscriber, || {
             let request = info_span!("request", request_id = "r-1", partner = tracing::field::Empty);
             let _request = request.enter();
@@ -133,7 +118,7 @@ mod tests {
             let _submit = info_span!("submit", intent_id = "i \"1\"\n").entered();
             info!(status = 202, level = "mine", "request answered");
         });
-        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        let text = fs::read_to_string(log.path()).unwrap();
         assert_eq!(text.matches('\n').count(), 1, "{text}");
         let mut line: Map<String, Value> = serde_json::from_str(&text).unwrap();
         let at = line.remove("timestamp").unwrap();

@@ -18,7 +18,6 @@ use crate::http::request::{ROUTE_LIMIT, guarded};
 use crate::state::Api;
 use crate::state::keys::FoundKey;
 
-/// The authenticated caller of a request.
 #[derive(Clone)]
 pub(crate) struct Caller(Arc<FoundKey>);
 

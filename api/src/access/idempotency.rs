@@ -129,7 +129,6 @@ impl IdempotentRequest {
     }
 }
 
-/// The answer of a committed unit.
 pub(crate) fn answer(done: Done) -> Reply {
     match done.outcome {
         Outcome::KeyUsed(UsedKey::Replayed(stored)) => Ok(replay(stored)),

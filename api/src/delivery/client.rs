@@ -96,7 +96,6 @@ impl Sent {
     }
 }
 
-/// The content of a request.
 pub(super) struct Post {
     pub(super) endpoint: String,
     /// Checked by [`Client::check`].
@@ -104,7 +103,6 @@ pub(super) struct Post {
     pub(super) event_id: String,
     /// Unix seconds.
     pub(super) t: String,
-    /// `Svc-Signature`.
     pub(super) signature: String,
     /// `webhook-signature` of Standard Webhooks.
     pub(super) standard_signature: String,

@@ -32,7 +32,6 @@ const REPLAY_PAUSE: Duration = Duration::from_secs(5);
 /// Replays of a turn, and the longest time for one.
 const REPLAYS_MAX: i64 = 16;
 const REPLAY_MAX: Duration = Duration::from_secs(30);
-/// The longest time for one event.
 const EVENT_MAX: Duration = Duration::from_millis(500);
 
 /// Turns the feed until `shutdown`.

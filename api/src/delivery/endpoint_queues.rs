@@ -75,7 +75,6 @@ pub(super) enum Went {
 
 /// The consequences of a job's end.
 pub(super) struct Finished<J> {
-    /// The job to start next.
     pub(super) next: Option<J>,
     /// More jobs may start.
     pub(super) wider: bool,
@@ -130,7 +129,6 @@ impl<J> EndpointQueues<J> {
         }
     }
 
-    /// The next job of an endpoint that may start.
     pub(super) fn start(&mut self, endpoint: &str, now: Instant) -> Option<J> {
         self.queues.get_mut(endpoint)?.start(now)
     }
@@ -171,7 +169,6 @@ impl<J> EndpointQueues<J> {
 mod tests {
     use super::*;
 
-    /// Adds a job that may start.
     fn push(queues: &mut EndpointQueues<u32>, endpoint: &str, job: u32) {
         queues.push(endpoint, job);
         queues.allow_until(endpoint, Some(Instant::now() + std::time::Duration::from_secs(60)));

@@ -61,7 +61,6 @@ impl Resolver {
         Self { names, probe, state: Mutex::new(None) }
     }
 
-    /// The addresses of a name, at least one.
     pub(super) async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Unresolved> {
         match addresses(&*self.names, name, LOOK_UP).await {
             Ok(found) => Ok(found),

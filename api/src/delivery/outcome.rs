@@ -54,7 +54,6 @@ pub(super) struct Ready {
     pub(super) outcome: Outcome,
 }
 
-/// A message to the worker.
 pub(super) enum SenderEvent {
     /// These deliveries are no longer in flight: their outcomes are `written`, or they are unchanged.
     PutDown { batch: Vec<(Arc<EndpointRoute>, i64)>, written: bool },

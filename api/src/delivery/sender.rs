@@ -4,8 +4,8 @@
 //! needs neither a task nor a message to the worker per delivery. The worker is notified only of what a sender cannot
 //! decide.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use dvp_core::context::now;
@@ -14,6 +14,7 @@ use dvp_domain::trace::TraceContext;
 use dvp_store::StoreError;
 use dvp_store::workers::{self, Step, guarded};
 use metrics::{counter, histogram};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::field::Empty;
 use tracing::{Instrument as _, error, info_span};
@@ -72,7 +73,7 @@ impl Sender {
 
     /// Must not be held across an await.
     pub(super) fn queues(&self) -> MutexGuard<'_, EndpointQueues<Job>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock()
     }
 
     /// Passes on an attempt's outcome. Returns the next delivery of its queue that may start.

@@ -16,7 +16,6 @@ pub const TOLERANCE_SECS: u64 = 300;
 
 const PREFIX: &str = "whsec_";
 
-/// A secret prepared for signing.
 pub(super) struct Signer {
     whole: MacKey,
     /// For a secret in the form of Standard Webhooks.

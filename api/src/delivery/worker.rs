@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::DeliveryLimits;
 use super::client::Client;
-use super::lease::{self, Looked, PollConnection};
+use super::lease::{self, Looked};
 use super::leased_queues::LeasedQueues;
 use super::outcome::{self, SenderEvent};
 use super::route::EndpointRoute;
@@ -28,7 +28,6 @@ const TAKE_MAX: i64 = 1000;
 /// The time limit for requests and queries in flight at a stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// A completed query.
 enum Chore {
     Looked(Box<Looked>),
     /// The leases that were held then.
@@ -44,16 +43,15 @@ struct Worker<'a> {
     engine: &'a Engine,
     sender: Arc<Sender>,
     limits: DeliveryLimits,
-    holder: Uuid,
+    owner: Uuid,
     queues: LeasedQueues,
     sending: JoinSet<()>,
     chores: JoinSet<Chore>,
-    poll_connection: PollConnection,
+    is_looking: bool,
     /// A poll that was requested during another one.
     look_again: Option<Look>,
 }
 
-/// The scope of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Look {
     /// More deliveries of the last read.
@@ -71,21 +69,21 @@ pub(super) async fn run(
 ) {
     let (sender_events, events) = mpsc::unbounded_channel();
     let (outcomes, ready) = mpsc::unbounded_channel();
-    let holder = Uuid::new_v4();
+    let owner = Uuid::new_v4();
     let worker = Worker {
         engine,
         sender: Arc::new(Sender::new(client, limits.per_endpoint, sender_events.clone(), outcomes)),
         limits,
-        holder,
+        owner,
         queues: LeasedQueues::default(),
         sending: JoinSet::new(),
         chores: JoinSet::new(),
-        poll_connection: PollConnection::new(engine.pool()),
+        is_looking: false,
         look_again: None,
     };
     let (held, ()) =
         tokio::join!(worker.run(events, wake, shutdown), outcome::run(engine.pool(), ready, sender_events));
-    if let Err(error) = lease::give_up(engine.pool(), holder, &held).await {
+    if let Err(error) = lease::give_up(engine.pool(), owner, &held).await {
         warn!(%error, "endpoint leases were not released, they will expire");
     }
 }
@@ -122,7 +120,7 @@ impl Worker<'_> {
 
     /// Starts a poll, or remembers it if one is in progress. A poll for more of the last read needs enough room.
     fn look(&mut self, what: Look) {
-        if self.poll_connection.are_full() {
+        if self.is_looking {
             self.look_again = self.look_again.max(Some(what));
             return;
         }
@@ -135,12 +133,13 @@ impl Worker<'_> {
                 Look::Everywhere => queues.room(endpoint),
             });
         drop(queues);
-        let take = (everywhere && free > 0).then_some((self.holder, self.limits.lease, TAKE_MAX));
-        if reading.is_none() && take.is_none() {
+        let acquire = (everywhere && free > 0).then_some((self.owner, self.limits.lease, TAKE_MAX));
+        if reading.is_none() && acquire.is_none() {
             self.sender.has_looked();
             return;
         }
-        let look = self.poll_connection.look(reading, take);
+        self.is_looking = true;
+        let look = lease::look(self.engine.pool().clone(), reading, acquire);
         self.chores.spawn(async move { Chore::Looked(Box::new(look.await)) });
     }
 
@@ -150,9 +149,9 @@ impl Worker<'_> {
         }
         self.release();
         let (held, at) = (self.queues.held(), Instant::now());
-        let (pool, holder, lease) = (self.engine.pool().clone(), self.holder, self.limits.lease);
+        let (pool, owner, lease) = (self.engine.pool().clone(), self.owner, self.limits.lease);
         self.chores.spawn(async move {
-            let renewed = lease::renew(&pool, holder, &held, lease).await;
+            let renewed = lease::renew(&pool, owner, &held, lease).await;
             Chore::Renewed { held, at, renewed }
         });
     }
@@ -167,12 +166,12 @@ impl Worker<'_> {
             Ok(Chore::Released) => {}
             Err(error) => {
                 error!(%error, "polling due deliveries failed");
-                self.poll_connection = PollConnection::new(self.engine.pool());
+                self.is_looking = false;
                 self.sender.has_looked();
                 self.queues.end_read();
             }
         }
-        if !self.poll_connection.are_full()
+        if !self.is_looking
             && let Some(what) = self.look_again.take()
         {
             self.look(what);
@@ -180,8 +179,8 @@ impl Worker<'_> {
     }
 
     fn admit(&mut self, looked: Looked) {
-        let Looked { conn, at, reading, found } = looked;
-        self.poll_connection.put_back(conn);
+        let Looked { at, reading, found } = looked;
+        self.is_looking = false;
         self.sender.has_looked();
         let found = match found {
             Ok(found) => found,
@@ -225,9 +224,9 @@ impl Worker<'_> {
                 self.queues.begin_again(&lease.endpoint_id);
             }
         }
-        if !found.taken.is_empty() {
+        if !found.acquired.is_empty() {
             let until = at + self.limits.lease;
-            found.taken.into_iter().for_each(|held| self.queues.take(held, now, until));
+            found.acquired.into_iter().for_each(|held| self.queues.take(held, now, until));
             self.look(Look::On);
         }
     }
@@ -310,7 +309,7 @@ impl Worker<'_> {
                 if let Ok(Chore::Looked(looked)) = chore
                     && let Ok(found) = looked.found
                 {
-                    held.extend(found.taken);
+                    held.extend(found.acquired);
                 }
             }
         };

@@ -119,7 +119,6 @@ pub(crate) enum ApiError {
     /// The webhook endpoint has a replay of another range.
     ReplayInProgress,
     InvalidUrl(UrlFault),
-    /// The missing object.
     Missing(&'static str),
     /// The field that holds the type.
     InvalidType(&'static str),
@@ -348,33 +347,19 @@ pub(crate) fn given(stored: StoredResponse) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
+    use std::fs;
 
     use metrics_exporter_prometheus::PrometheusBuilder;
+    use tempfile::NamedTempFile;
     use tracing_subscriber::util::SubscriberInitExt;
 
     use super::*;
 
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn repeated_refusals_are_all_counted_and_rarely_logged() {
-        let (log, recorder) = (Log::default(), PrometheusBuilder::new().build_recorder());
-        let (writer, started) = (log.clone(), Instant::now());
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let (log, recorder) = (NamedTempFile::new().unwrap(), PrometheusBuilder::new().build_recorder());
+        let started = Instant::now();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.reopen().unwrap()).finish();
         let _guard = subscriber.set_default();
         tracing::callsite::rebuild_interest_cache();
         metrics::with_local_recorder(&recorder, || {
@@ -389,7 +374,7 @@ mod tests {
         for kind in ["busy", "timed_out", "unavailable"] {
             assert!(figures.contains(&format!("dvp_rest_failed_total{{kind=\"{kind}\"}} 1000")), "{figures}");
         }
-        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let text = fs::read_to_string(log.path()).unwrap();
         let lines = u64::try_from(text.lines().count()).unwrap();
         assert!(lines <= 3 * (2 + started.elapsed().as_secs()), "{text}");
     }

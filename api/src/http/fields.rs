@@ -57,7 +57,6 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Where a field is.
     pub(crate) fn path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }

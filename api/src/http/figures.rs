@@ -2,12 +2,13 @@
 //! counting.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, StatusCode};
 use metrics::{Gauge, Histogram, gauge, histogram};
+use parking_lot::RwLock;
 
 /// What callers that name no route are counted under.
 const UNMATCHED: &str = "unmatched";
@@ -45,7 +46,7 @@ impl InProgress {
         // The template, so that no path of a caller is a label.
         let route = self.route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
         let key = (self.method, status);
-        let kept = find(&DURATIONS.read().unwrap_or_else(PoisonError::into_inner), route, key);
+        let kept = find(&DURATIONS.read(), route, key);
         kept.unwrap_or_else(|| keep(route, key)).record(self.started.elapsed());
     }
 }
@@ -69,7 +70,7 @@ fn keep(route: &str, key: (&'static str, StatusCode)) -> Histogram {
         "http_route" => route.to_owned(),
         "http_response_status_code" => status.as_str().to_owned(),
     );
-    let mut known = DURATIONS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut known = DURATIONS.write();
     if find(&known, route, key).is_none() {
         known.entry(route.to_owned()).or_default().push((key, histogram.clone()));
     }

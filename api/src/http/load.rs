@@ -7,12 +7,13 @@
 //! Kept by `api/tests/it/places.rs::idle_long_polls_hold_no_permit_and_wake_for_their_partners_events`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dvp_store::orders::intents::Tenant;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -23,7 +24,6 @@ const LOOKS: usize = 3;
 /// The permit of a long-poll to read events.
 pub(crate) type Turn<'a> = SemaphorePermit<'a>;
 
-/// The limits of a process.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Connections served at once; more wait to be accepted.
@@ -99,9 +99,8 @@ impl Load {
         Self { limits, counts: Mutex::default(), looks: Semaphore::new(LOOKS) }
     }
 
-    /// Takes a permit for a partner's request.
     pub(crate) fn enter(self: &Arc<Self>, tenant: &Tenant) -> Result<RequestPermit, ApiError> {
-        let mut counts = self.counts();
+        let mut counts = self.counts.lock();
         let total = counts.working;
         let held = counts.partners.entry(tenant.clone()).or_default();
         let is_scarce = total >= self.limits.in_flight / 2;
@@ -115,10 +114,6 @@ impl Load {
         counts.working += 1;
         let (load, tenant) = (Arc::clone(self), tenant.clone());
         Ok(RequestPermit(Arc::new(PermitState { load, tenant, is_waiting: AtomicBool::new(false) })))
-    }
-
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,7 +135,7 @@ impl RequestPermit {
     /// Releases the permit to other requests; from now on this request waits for an event.
     pub(crate) fn wait(&self) -> Result<(), ApiError> {
         let PermitState { load, tenant, is_waiting } = &*self.0;
-        let mut counts = load.counts();
+        let mut counts = load.counts.lock();
         let held = counts.partners.entry(tenant.clone()).or_default();
         if is_waiting.load(Ordering::Relaxed) {
             return Ok(());
@@ -165,7 +160,7 @@ impl RequestPermit {
 
 impl Drop for PermitState {
     fn drop(&mut self) {
-        let mut counts = self.load.counts();
+        let mut counts = self.load.counts.lock();
         let is_waiting = self.is_waiting.load(Ordering::Relaxed);
         if let Some(held) = counts.partners.get_mut(&self.tenant) {
             if is_waiting {
@@ -241,7 +236,7 @@ mod tests {
         let working = (enter("a"), enter("b"));
         assert!(load.enter(&tenant("c")).is_err());
         drop((waiting, working));
-        let counts = load.counts();
+        let counts = load.counts.lock();
         assert_eq!((counts.working, counts.partners.len()), (0, 0));
     }
 }

@@ -1,7 +1,8 @@
 //! A limit on log lines of one kind, so that a client that is refused repeatedly cannot flood the log.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// One line per this time; the others are counted.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -20,7 +21,7 @@ impl LogLimit {
 
     /// Whether a line may be written now, and then the number of suppressed lines since the previous one.
     pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lock();
         if lines.last.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL) {
             lines.suppressed = lines.suppressed.saturating_add(1);
             return None;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// The maximum number of counted sources.
@@ -26,9 +27,8 @@ impl<Key> Default for Windows<Key> {
 }
 
 impl<Key: Hash + Eq> Windows<Key> {
-    /// Counts one more.
     pub(crate) fn add(&self, key: Key, now: Instant) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         let is_open = |window: &Window| now.saturating_duration_since(window.opened) < WINDOW;
         if counts.len() >= SOURCES_MAX && !counts.contains_key(&key) {
             counts.retain(|_, window| is_open(window));
@@ -46,7 +46,7 @@ impl<Key: Hash + Eq> Windows<Key> {
 
     /// Seconds until the window closes, when it holds `limit` or more.
     pub(crate) fn exhausted(&self, key: &Key, limit: u32, now: Instant) -> Option<u64> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts.lock();
         let window = counts.get(key)?;
         let left = WINDOW.checked_sub(now.saturating_duration_since(window.opened))?;
         (window.count >= limit && !left.is_zero()).then(|| left.as_secs().saturating_add(1))
@@ -71,6 +71,6 @@ mod tests {
         for key in 0..2 * SOURCES_MAX {
             windows.add(key, start + WINDOW);
         }
-        assert!(windows.counts.lock().unwrap().len() <= SOURCES_MAX);
+        assert!(windows.counts.lock().len() <= SOURCES_MAX);
     }
 }

@@ -9,7 +9,7 @@
 mod recent;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dvp_store::database::notify::Notifications;
@@ -19,6 +19,7 @@ use dvp_store::orders::intents::Tenant;
 use dvp_store::workers::{Worker, supervise_until};
 use dvp_store::{Fault, PgConnection, PgPool, StoreError};
 use metrics::counter;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
@@ -47,7 +48,6 @@ struct Readers {
     waiting: HashMap<Tenant, watch::Sender<Recent>>,
 }
 
-/// One waiting reader.
 pub(crate) struct Subscription {
     recent: watch::Receiver<Recent>,
     /// The reader has looked at all events up to here. `None`: the follower has not said where the feed stands.
@@ -57,7 +57,7 @@ pub(crate) struct Subscription {
 impl FeedWatch {
     /// Subscribes to a tenant's new events. The caller reads those that exist already, afterwards.
     pub(crate) fn subscribe(&self, pool: &PgPool, tenant: &Tenant) -> Subscription {
-        let mut readers = lock(&self.readers);
+        let mut readers = self.readers.lock();
         if !readers.is_followed {
             readers.is_followed = true;
             let (pool, readers) = (pool.clone(), Arc::downgrade(&self.readers));
@@ -97,10 +97,6 @@ impl Subscription {
     }
 }
 
-fn lock(readers: &Mutex<Readers>) -> MutexGuard<'_, Readers> {
-    readers.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Ends with the last handle of the API.
 async fn follow(pool: PgPool, readers: Weak<Mutex<Readers>>) {
     let mut notifications = Notifications::new(pool.clone(), &[CHANNEL]);
@@ -108,7 +104,7 @@ async fn follow(pool: PgPool, readers: Weak<Mutex<Readers>>) {
     loop {
         // Events that were not passed to all readers before a failure are read by the readers after it.
         let Some(readers) = follower.readers.upgrade() else { return };
-        lock(&readers).position = None;
+        readers.lock().position = None;
         drop(readers);
         let Err(error) = follower.look_when_notified(&mut notifications).await else { return };
         warn!(%error, "feed poll for long-polls failed, retrying in 1 s");
@@ -140,7 +136,7 @@ impl Follower {
     async fn look(&self) -> Result<bool, StoreError> {
         let Some(readers) = self.readers.upgrade() else { return Ok(false) };
         let position = {
-            let mut readers = lock(&readers);
+            let mut readers = readers.lock();
             readers.waiting.retain(|_, reader| reader.receiver_count() > 0);
             if readers.waiting.is_empty() {
                 readers.position = None;
@@ -151,7 +147,7 @@ impl Follower {
         let mut conn = self.pool.acquire().await?;
         let Some(position) = position else {
             let position = feed::load_last_position(&mut conn).await?;
-            let mut readers = lock(&readers);
+            let mut readers = readers.lock();
             readers.position = Some(position);
             // Events may have been written between a reader's own look and this one: every reader looks again.
             let begin = |reader: &watch::Sender<Recent>| drop(reader.send_replace(Recent::from(position)));
@@ -161,7 +157,7 @@ impl Follower {
         let (tenants, newest) = feed::list_tenants_after(&mut conn, position).await?;
         let mut due = Vec::new();
         {
-            let mut readers = lock(&readers);
+            let mut readers = readers.lock();
             // A reader that subscribes from here on begins after these events.
             readers.position = Some(newest);
             for tenant in tenants {
@@ -171,7 +167,7 @@ impl Follower {
         }
         for (tenant, after) in due {
             let page = read(&mut conn, &tenant, after).await?;
-            if let Some(reader) = lock(&readers).waiting.get(&tenant) {
+            if let Some(reader) = readers.lock().waiting.get(&tenant) {
                 reader.send_if_modified(|recent| give(recent, page, newest));
             }
         }

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::mem;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Keys, dropped between one and two times `age` later, or when `max` and up to twice as many came after them.
 pub(crate) struct Generations<K> {
@@ -38,7 +39,7 @@ impl<K: Eq + Hash> Generations<K> {
     }
 
     fn with(&self, now: Instant, work: impl FnOnce(&mut Kept<K>) -> bool) -> bool {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let age = now.saturating_duration_since(kept.since);
         if age >= self.age || kept.recent.len() >= self.max {
             kept.older = mem::take(&mut kept.recent);
@@ -66,7 +67,7 @@ mod tests {
             assert!(!keys.note(n, start + age * 2));
         }
         assert!(keys.holds(&(3 * max - 1), start + age * 2) && !keys.holds(&0, start + age * 2));
-        let kept = keys.kept.lock().unwrap();
+        let kept = keys.kept.lock();
         assert!(kept.recent.len() <= max && kept.older.len() <= max);
     }
 }

@@ -18,13 +18,14 @@ mod directory;
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use dvp_core::engine::Engine;
 use dvp_core::listeners::source::Source;
 use dvp_core::secrets::{MacKey, SealBroken, Vault};
 use dvp_store::partners::registry::{self, KeyRow};
+use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use self::directory::Directory;
@@ -177,7 +178,7 @@ impl KeyCache {
     }
 
     fn keep(&self, hash: KeyHash, key: &Arc<FoundKey>) {
-        let mut found = lock(&self.found);
+        let mut found = self.found.lock();
         if found.len() >= KEYS_MAX {
             found.clear();
         }
@@ -185,7 +186,7 @@ impl KeyCache {
     }
 
     fn fresh(&self, hash: &KeyHash) -> Option<Arc<FoundKey>> {
-        let found = lock(&self.found);
+        let found = self.found.lock();
         found.get(hash).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, row)| row.clone())
     }
 }
@@ -199,14 +200,14 @@ struct Waiting<'a> {
 
 impl<'a> Waiting<'a> {
     fn begin(cache: &'a KeyCache, hash: KeyHash) -> Self {
-        let look_up = Arc::clone(lock(&cache.under_way).entry(hash).or_default());
+        let look_up = Arc::clone(cache.under_way.lock().entry(hash).or_default());
         Self { cache, hash, look_up }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut under_way = lock(&self.cache.under_way);
+        let mut under_way = self.cache.under_way.lock();
         let is_present = under_way.get(&self.hash).is_some_and(|present| Arc::ptr_eq(present, &self.look_up));
         // All are cloned under this lock: this one and the map's.
         let is_last = Arc::strong_count(&self.look_up) <= 2;
@@ -236,10 +237,6 @@ impl Drop for Attempt<'_> {
     }
 }
 
-fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,9 +250,9 @@ mod tests {
             let second = Waiting::begin(&cache, [7; 32]);
             assert!(Arc::ptr_eq(&first.look_up, &second.look_up));
             drop(first);
-            assert_eq!(lock(&cache.under_way).len(), 1, "another waits for it");
+            assert_eq!(cache.under_way.lock().len(), 1, "another waits for it");
             drop(second);
-            assert_eq!(lock(&cache.under_way).len(), 0);
+            assert_eq!(cache.under_way.lock().len(), 0);
         }
         for is_found in [true, false, false] {
             let attempt = Attempt { failures: &cache.failures, source: Some(source) };

@@ -7,13 +7,14 @@
 //! the price is that a burst may span two windows.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use dvp_store::PgPool;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::partners::registry::rates::{self, RateShare};
+use parking_lot::Mutex;
 use tracing::warn;
 
 const WINDOW: Duration = Duration::from_secs(60);
@@ -87,7 +88,6 @@ pub(crate) struct RateWindow {
     pub(crate) allowed: bool,
 }
 
-/// Whether a request was counted.
 enum Counted {
     Yes(RateWindow),
     /// Nothing is left of the limit.
@@ -130,13 +130,13 @@ impl Limiter {
     }
 
     pub(crate) fn peek(&self, tenant: &Tenant, limit: u64, now: Instant) -> RateWindow {
-        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let windows = self.windows.lock();
         let open = windows.get(tenant).filter(|window| window.is_open(now));
         open.map_or_else(|| Window::new(now).state(limit, now, true), |window| window.state(limit, now, true))
     }
 
     fn count(&self, tenant: &Tenant, limit: u64, now: Instant) -> Counted {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         if windows.len() >= WINDOWS_MAX && !windows.contains_key(tenant) {
             windows.retain(|_, window| window.is_open(now));
         }
@@ -156,7 +156,7 @@ impl Limiter {
     }
 
     fn update(&self, tenant: &Tenant, change: impl FnOnce(&mut Window, Instant)) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         let now = Instant::now();
         change(windows.entry(tenant.clone()).or_insert_with(|| Window::new(now)), now);
     }
@@ -248,6 +248,6 @@ mod tests {
             drop(limiter.count(&tenant, 1, start));
         }
         drop(limiter.count(&tenant(false), 1, start + WINDOW));
-        assert_eq!(limiter.windows.lock().unwrap().len(), 1);
+        assert_eq!(limiter.windows.lock().len(), 1);
     }
 }

@@ -6,9 +6,9 @@
 //! (contract section 5).
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Mutex, PoisonError};
 
 use dvp_domain::canonical::sha256;
+use parking_lot::Mutex;
 
 /// The maximum number of nonces; beyond it those that expire first are dropped.
 const NONCES_MAX: usize = 1 << 19;
@@ -29,7 +29,7 @@ impl Nonces {
     pub(crate) fn first_use(&self, key_id: &str, nonce: &str, now: u64, expires: u64) -> bool {
         // Neither part can contain a line break, so that no two pairs have the same text.
         let digest = sha256(&format!("{key_id}\n{nonce}"));
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.memory.lock();
         let Memory { seen, by_expiry } = &mut *memory;
         while let Some(first) = by_expiry.first().copied() {
             if first.0 >= now && by_expiry.len() < NONCES_MAX {

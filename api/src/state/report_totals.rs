@@ -5,12 +5,13 @@
 //! without a connection. Counting goes on when its request has ended: the next request for it finds the result.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvp_core::engine::{Engine, EngineError};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::reports::{CurrencyTotal, Range};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 /// How long totals are cached for the following pages.
@@ -59,19 +60,15 @@ impl Totals {
     }
 
     fn turn(&self, tenant: &Tenant) -> Arc<Semaphore> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.turns.lock();
         // Nobody else has one that is not in use.
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(turns.entry(tenant.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<Range, (Instant, Counted)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn keep(&self, range: &Range, counted: &Counted) {
         let now = Instant::now();
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         if kept.len() >= REPORTS_MAX {
             kept.retain(|_, (at, _)| now.saturating_duration_since(*at) < KEPT);
         }
@@ -82,6 +79,10 @@ impl Totals {
     }
 
     fn find(&self, range: &Range) -> Option<Counted> {
-        self.kept().get(range).filter(|(at, _)| at.elapsed() < KEPT).map(|(_, counted)| Arc::clone(counted))
+        self.kept
+            .lock()
+            .get(range)
+            .filter(|(at, _)| at.elapsed() < KEPT)
+            .map(|(_, counted)| Arc::clone(counted))
     }
 }

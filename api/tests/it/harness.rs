@@ -104,7 +104,6 @@ impl Answer {
     }
 }
 
-/// A request in the making.
 #[derive(Clone)]
 pub(crate) struct Call {
     method: &'static str,
@@ -166,7 +165,6 @@ impl Call {
         self
     }
 
-    /// The value of a header that was set.
     pub(crate) fn header(&self, name: &str) -> &str {
         &self.headers.iter().find(|header| header.0.eq_ignore_ascii_case(name)).unwrap().1
     }

@@ -52,7 +52,6 @@ fn fiat() -> Value {
     })
 }
 
-/// One request of a set.
 struct Scene {
     harness: ApiHarness,
     quotes: Vec<Value>,

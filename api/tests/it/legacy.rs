@@ -207,7 +207,7 @@ async fn a_crash_around_the_submission_executes_the_order_once() {
     let harness = prefunded().await;
     let before = create(&harness, &older()).await;
     let crashed =
-        "update legacy_intent set stage = 'submitting', attempt = 1, lease_until = now(), reference = null";
+        "update legacy_intent set stage = 'submitting', attempt = 1, claimed_until = now(), reference = null";
     // Before it was submitted.
     harness.run(crashed).await;
     turns(&harness.engine.clone()).await.unwrap();

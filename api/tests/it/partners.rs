@@ -141,7 +141,6 @@ async fn the_stripe_and_standard_webhooks_libraries_verify_deliveries() {
     assert_eq!(String::from_utf8(done.stdout).unwrap().trim(), got.body.len().to_string());
 }
 
-/// An example of the documentation, running.
 struct Example {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,

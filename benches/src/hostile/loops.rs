@@ -75,7 +75,7 @@ const DUE: [(Lateness, &str); 3] = [
     (
         lateness("oldest due effect in seconds", 10),
         "select coalesce(max(extract(epoch from now() - run_at)), 0)::int8 from effect \
-         where run_at < now() and unwritten = 0 and coalesce(lease_until, '-infinity') < now()",
+         where run_at < now() and unwritten = 0 and coalesce(claimed_until, '-infinity') < now()",
     ),
     (
         lateness("oldest due command of the chain in seconds", 20),

@@ -152,10 +152,10 @@ async fn list(conn: &mut PgConnection) -> Result<Vec<Held>, sqlx::Error> {
                 false as takes_work, null::timestamptz as due \
          from lease where name like 'fix:%' or name like 'indexer:%' or name like 'relayer:%' \
          union all \
-         select 'webhook:' || endpoint_id, holder, fence, nullif(leased_until, '-infinity'), clock_timestamp(), \
+         select 'webhook:' || endpoint_id, owner, fence, nullif(expires_at, '-infinity'), clock_timestamp(), \
                 true, (select min(q.due_at) from webhook_queue q where q.endpoint_id = l.endpoint_id) \
          from endpoint_lease l \
-         where holder is not null",
+         where owner is not null",
     )
     .fetch_all(conn)
     .await

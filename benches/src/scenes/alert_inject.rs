@@ -105,13 +105,13 @@ impl Scene {
                 let request = json!({"url": "https://127.0.0.1:9/", "subscribedTypes": ["payout.completed"]});
                 let (status, endpoint) = self.partner.post("/v1/webhook_endpoints", &request).await;
                 assert!(status < 300, "{endpoint}");
-                let hold = "insert into endpoint_lease (endpoint_id, holder, leased_until) \
+                let hold = "insert into endpoint_lease (endpoint_id, owner, expires_at) \
                             select id, gen_random_uuid(), now() + interval '1 hour' from webhook_endpoint \
-                            on conflict (endpoint_id) do update set holder = excluded.holder, \
-                                fence = endpoint_lease.fence + 1, leased_until = excluded.leased_until";
+                            on conflict (endpoint_id) do update set owner = excluded.owner, \
+                                fence = endpoint_lease.fence + 1, expires_at = excluded.expires_at";
                 self.run(hold).await;
                 self.accepted().await;
-                let release = "update endpoint_lease set leased_until = now()";
+                let release = "update endpoint_lease set expires_at = now()";
                 Cure::sql("End the process that holds the endpoint and does not send.", release)
             }
             Cause::HeldFeed => {

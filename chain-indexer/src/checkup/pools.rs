@@ -10,7 +10,6 @@ use super::{Defect, Expected, ExpectedPool, Finding, all};
 use crate::contracts::uniswap::{UniswapV2Pair, UniswapV3Pool};
 use crate::rpc::{self, view_now};
 
-/// The blocks whose interval is measured.
 const MEASURED_BLOCKS: u64 = 100;
 
 pub(super) async fn check(provider: &DynProvider, expected: &Expected) -> Option<Finding> {

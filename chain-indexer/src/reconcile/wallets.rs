@@ -7,7 +7,6 @@ use alloy::transports::TransportErrorKind;
 use dvp_core::ledger::reconciliation::wallets::{TokenBalances, compare_wallets};
 use dvp_store::workers::{self, ItemError, Step, guarded};
 
-/// The contracts of a chain at the block.
 struct AtBlock<'a> {
     chain_id: i64,
     contracts: &'a ContractsAt<'a>,

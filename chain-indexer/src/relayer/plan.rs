@@ -71,7 +71,6 @@ pub(super) const fn limits(kind: CommandKind) -> CommandLimits {
 /// The room for one more transaction of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Its highest gas limit.
     pub(super) gas: u64,
     /// The number of commands that may fit.
     pub(super) items: usize,

@@ -9,7 +9,7 @@ use crate::lease_guard::Backoff;
 use crate::signing::{SignError, Signed, Unsigned};
 use dvp_store::chain as store;
 use metrics::gauge;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Instant;
 
 /// The end of the rest after a signer's failures since its last signature; empty after one.
@@ -18,17 +18,17 @@ pub(super) struct Failures(Mutex<Option<(Instant, Backoff)>>);
 
 impl Failures {
     pub(super) fn is_resting(&self) -> bool {
-        let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.0.lock();
         failed.as_ref().is_some_and(|(until, _)| *until > Instant::now())
     }
 
     fn is_failing(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.0.lock().is_some()
     }
 
     /// The time until its next trial.
     fn add(&self) -> std::time::Duration {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.0.lock();
         let (until, backoff) = failed.get_or_insert_with(|| (Instant::now(), Backoff::new()));
         let pause = backoff.next();
         *until = Instant::now() + pause;
@@ -37,7 +37,7 @@ impl Failures {
 
     /// Whether there were any.
     fn clear(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
+        self.0.lock().take().is_some()
     }
 }
 

@@ -16,7 +16,7 @@ use alloy::primitives::{Address, Bytes, TxKind};
 use alloy::providers::Provider;
 use alloy::transports::RpcError;
 use dvp_domain::chain::BlockNumber;
-use dvp_store::chain::{self as store, AttemptRow, NewAttempt, NewSlot, SlotRow, SlotState};
+use dvp_store::chain::{self as store, NewSlot, SlotRow, SlotState, TxAttempt};
 use dvp_store::workers::{self, Step};
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _, TryStreamExt as _};
@@ -220,7 +220,7 @@ impl Relayer {
         u128::try_from(age_ms).is_ok_and(|age| age >= self.config.resend_after.as_millis())
     }
 
-    pub(super) async fn send(&self, attempt: &AttemptRow, turn: Turn<'_>) -> Result<(), RelayError> {
+    pub(super) async fn send(&self, attempt: &TxAttempt, turn: Turn<'_>) -> Result<(), RelayError> {
         let chain_id = self.config.chain_id;
         let (nonce, tx) = (attempt.nonce, attempt.hash);
         let raw = self.open(attempt)?;
@@ -267,7 +267,7 @@ impl Relayer {
         }
     }
 
-    async fn mark_sent(&self, attempt: &AttemptRow) -> Result<(), RelayError> {
+    async fn mark_sent(&self, attempt: &TxAttempt) -> Result<(), RelayError> {
         let mut conn = self.pool.acquire().await?;
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         store::mark_broadcast(&mut conn, chain_id, signer, attempt).await?;
@@ -276,7 +276,7 @@ impl Relayer {
     }
 
     /// The same call and nonce with higher fees; stored now, broadcast in the next turn. At the cap the old one stays.
-    async fn pay_more(&self, old: &AttemptRow, turn: Turn<'_>) -> Result<(), RelayError> {
+    async fn pay_more(&self, old: &TxAttempt, turn: Turn<'_>) -> Result<(), RelayError> {
         let Turn { lease, head, market } = turn;
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
@@ -297,7 +297,7 @@ impl Relayer {
         Ok(())
     }
 
-    fn tell_capped(&self, old: &AttemptRow, market: Market) {
+    fn tell_capped(&self, old: &TxAttempt, market: Market) {
         let (nonce, limit) = (old.nonce, self.config.fees.cap_wei);
         let Market { base_fee, tip } = market;
         tracing::error!(
@@ -313,7 +313,7 @@ impl Relayer {
     /// Rebuilds the slot's transaction with only the commands that it still must carry out, or with none: a command
     /// that was abandoned, or is in another transaction meanwhile, must not be carried out by this one. Within the cap
     /// it offers more than the old one, which may have been broadcast.
-    async fn make_anew(&self, slot: &SlotRow, old: &AttemptRow, turn: Turn<'_>) -> Result<(), RelayError> {
+    async fn make_anew(&self, slot: &SlotRow, old: &TxAttempt, turn: Turn<'_>) -> Result<(), RelayError> {
         let Turn { lease, head, market } = turn;
         let (chain_id, signer, nonce) = (self.config.chain_id, self.account.address(), slot.nonce);
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
@@ -348,7 +348,7 @@ impl Relayer {
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
         tracing::warn!(nonce, commands = commands.len(), tx = %attempt.hash, "transaction rebuilt without commands it must not carry");
-        self.send(&AttemptRow::from(attempt), turn).await
+        self.send(&attempt, turn).await
     }
 
     pub(super) fn kept(
@@ -358,8 +358,8 @@ impl Relayer {
         signed: &Signed,
         fees: Fees,
         head: &BlockHead,
-    ) -> Result<NewAttempt, RelayError> {
-        Ok(NewAttempt {
+    ) -> Result<TxAttempt, RelayError> {
+        Ok(TxAttempt {
             nonce,
             attempt,
             hash: signed.hash,
@@ -367,6 +367,8 @@ impl Relayer {
             max_fee: fees.max_fee,
             priority_fee: fees.priority_fee,
             head_number: head.number,
+            age_ms: 0,
+            last_broadcast_age_ms: None,
         })
     }
 
@@ -393,7 +395,7 @@ const fn filler(chain_id: u64, signer: Address, nonce: u64, gas_limit: u64, fees
     Unsigned { chain_id, nonce, to: TxKind::Call(signer), input: Bytes::new(), gas_limit, fees }
 }
 
-fn repriced(old: &AttemptRow, raw: &[u8], chain_id: u64, fees: Fees) -> Result<Unsigned, RelayError> {
+fn repriced(old: &TxAttempt, raw: &[u8], chain_id: u64, fees: Fees) -> Result<Unsigned, RelayError> {
     let undecodable = |reason: String| RelayError::Undecodable { nonce: old.nonce, reason };
     let envelope = TxEnvelope::decode_2718(&mut &*raw).map_err(|error| undecodable(error.to_string()))?;
     let signed =

@@ -15,7 +15,7 @@ use dvp_core::secrets::Vault;
 use dvp_core::trace;
 use dvp_domain::asset::COIN;
 use dvp_domain::chain::{ChainCommand, ChainFact, CommandKind, CreateCommand, PermitArgs};
-use dvp_store::chain::{self as store, AttemptRow, CommandRow, NewSlot, Share};
+use dvp_store::chain::{self as store, CommandRow, NewSlot, Share};
 use dvp_store::database::lease::Lease;
 use dvp_store::workers::{self, Step, Worker, set_aside_for};
 use futures_util::future::join_all;
@@ -472,7 +472,6 @@ impl Relayer {
             self.items.note(&self.command(row), &row.reference, Ok(())).await;
         }
         if scene.send {
-            let attempt = AttemptRow::from(attempt);
             let sending = self.send(&attempt, scene.turn);
             self.with_part(
                 Part::Slot(signer, nonce, items.first().map_or("", |item| &item.row.reference)),

@@ -5,11 +5,12 @@
 //! apart. Blocks that nobody has announced lately are not waited for, nor are transactions ever sent again from here.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use alloy::primitives::B256;
 use alloy::rpc::json_rpc::{RequestPacket, Response, ResponsePacket, ResponsePayload, SerializedRequest};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -69,7 +70,7 @@ impl Announced {
     }
 
     fn insert(&self, block: Block) {
-        let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = self.0.lock();
         let newest = blocks.iter().map(|known| known.number).max().unwrap_or_default().max(block.number);
         blocks.retain(|known| known.number.saturating_add(RECENT) > newest && *known != block);
         if block.number.saturating_add(RECENT) > newest {
@@ -105,7 +106,7 @@ impl Announced {
         else {
             return false;
         };
-        let blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let blocks = self.0.lock();
         params.iter().any(|param| {
             let text = param.as_str().or_else(|| param.get("blockHash")?.as_str());
             let Some(text) = text else { return false };

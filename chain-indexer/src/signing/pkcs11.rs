@@ -17,10 +17,11 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHan
 use cryptoki::session::{Session, UserType};
 use cryptoki::slot::Slot;
 pub use cryptoki::types::AuthPin as Pin;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -80,7 +81,6 @@ impl Pkcs11Signer {
     }
 }
 
-/// The token of one account, in its thread.
 struct Token {
     config: Pkcs11Config,
     open: Option<Open>,
@@ -200,7 +200,7 @@ struct Module {
 static MODULES: Mutex<BTreeMap<PathBuf, Module>> = Mutex::new(BTreeMap::new());
 
 fn module(path: &Path) -> Result<Module, SignError> {
-    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut modules = MODULES.lock();
     if let Some(module) = modules.get(path) {
         return Ok(module.clone());
     }
@@ -218,7 +218,7 @@ fn module(path: &Path) -> Result<Module, SignError> {
 impl Module {
     /// One at a time, so that several accounts of a token try a wrong PIN once.
     fn login(&self, session: &Session, config: &Pkcs11Config) -> Result<(), SignError> {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         let token = &config.token;
         if refused.contains(token) {
             return Err(SignError::Unusable(format!(

@@ -20,7 +20,6 @@ use std::sync::Arc;
 pub(super) const ENTITIES: usize = 6;
 /// The number of old views kept for machines that lag.
 const HISTORY: usize = 6;
-/// The block in which the contracts are deployed.
 pub(super) const DEPLOYED_BLOCK: u64 = 3;
 /// Blocks at this depth are always final: no fork is as deep as the depth that counts as final without the tag.
 const FINAL_WITHIN: u64 = 60;

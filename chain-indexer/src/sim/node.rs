@@ -10,8 +10,9 @@ use alloy::rpc::json_rpc::ErrorPayload;
 use alloy::rpc::types::{Filter, FilterBlockOption, Log, TransactionReceipt};
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
+use parking_lot::{Mutex, MutexGuard};
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Machines that keep little have no state this far below the finalized block.
 const STATE_KEPT: u64 = 60;
@@ -101,7 +102,7 @@ pub(super) struct SimNode {
 
 impl SimNode {
     pub(super) fn sim(&self) -> MutexGuard<'_, Sim> {
-        self.sim.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sim.lock()
     }
 
     /// A call begins: the chain may have changed, and the call may fail.

@@ -9,9 +9,9 @@ use alloy::rpc::types::Log;
 use dvp_store::PgPool;
 use dvp_store::chain::open_facts;
 use dvp_store::chain::{self as store, Cursor};
+use parking_lot::Mutex;
 use sqlx::{PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -73,8 +73,8 @@ pub(super) fn rows_are_of_one_branch(
     whole: bool,
 ) -> Result<(), Broken> {
     let Snapshot { cursor, blocks, kept } = snapshot;
-    let expected = expected(&locked(sim).chain, cursor.head_hash)?;
-    blocks_are_of_one_branch(&locked(sim).chain, cursor.head_hash, blocks)?;
+    let expected = expected(&sim.lock().chain, cursor.head_hash)?;
+    blocks_are_of_one_branch(&sim.lock().chain, cursor.head_hash, blocks)?;
     if *kept == expected {
         return Ok(());
     }
@@ -228,7 +228,7 @@ pub(super) async fn consume(
             }
         }
         if kind == "filled" && wait == Wait::Finalized {
-            fill_is_final(&locked(sim).chain, place.0, row.get::<i64, _>("block_number").cast_unsigned())?;
+            fill_is_final(&sim.lock().chain, place.0, row.get::<i64, _>("block_number").cast_unsigned())?;
         }
         consumed.places.insert(id, place);
     }
@@ -276,7 +276,7 @@ pub(super) async fn facts_are_final_or_retracted(
     consumed: &Consumed,
     ours: &HashSet<B256>,
 ) -> Result<(), Broken> {
-    let due = due(&locked(sim).chain, cursor, ours)?;
+    let due = due(&sim.lock().chain, cursor, ours)?;
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
         "select id, entity, kind, block_hash, log_index, retracted_at is not null as retracted,
                 consumed_at is not null as consumed, {REPLACED}
@@ -338,10 +338,6 @@ fn due(chain: &SimChain, cursor: &Cursor, ours: &HashSet<B256>) -> Result<BTreeS
         .filter(|(_, (_, entity))| ours.contains(entity))
         .map(|(hash, (index, _))| (hash, *index))
         .collect())
-}
-
-fn locked(sim: &Mutex<Sim>) -> MutexGuard<'_, Sim> {
-    sim.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Commands are done exactly if their event is on the chain, at the depth at which it is reported.

@@ -15,10 +15,11 @@ use dvp_store::StoreError;
 use dvp_store::chain::Cursor;
 use dvp_store::database::lease::Lease;
 use dvp_store::database::pool::pool_options;
+use parking_lot::Mutex;
 use sqlx::Connection as _;
 use std::collections::{HashSet, VecDeque};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use uuid::Uuid;
@@ -218,7 +219,7 @@ impl<'a> Run<'a> {
 
     /// A description of the scene, to understand a failure.
     fn scene(&self) -> String {
-        let sim = self.sim();
+        let sim = self.sim.lock();
         let now = sim.chain.now();
         let (tip, finalized, violated) = (now.tip().head.number.0, now.finalized, sim.chain.violated);
         let ChainConfig { confirmations, finality_margin, finality_depth, .. } = &self.config;
@@ -230,10 +231,6 @@ impl<'a> Run<'a> {
         )
     }
 
-    fn sim(&self) -> std::sync::MutexGuard<'_, Sim> {
-        self.sim.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
     async fn cursor(&self) -> Result<Option<Cursor>, Broken> {
         oracle::cursor(&self.database.admin, self.config.chain_id).await
     }
@@ -241,7 +238,7 @@ impl<'a> Run<'a> {
     /// A step that is undisturbed, dropped, deprived of its connection or its lease, or whose database fails.
     async fn disturbed_step(&mut self) -> Result<(), Broken> {
         if self.violates && self.rng.chance(30) {
-            self.sim().chain.violate();
+            self.sim.lock().chain.violate();
             self.violates = false;
         }
         if self.rng.chance(40) {
@@ -321,7 +318,7 @@ impl<'a> Run<'a> {
             Some(Ok(Step::Repaired)) => self.outcome.repaired += 1,
             Some(Ok(Step::Advanced | Step::Idle)) | None => {}
             Some(Err(IndexError::Halted(halted))) => {
-                if !self.sim().chain.violated {
+                if !self.sim.lock().chain.violated {
                     return Err(format!("halted without a reason: {halted:?}").into());
                 }
                 self.outcome.halted = true;
@@ -338,13 +335,13 @@ impl<'a> Run<'a> {
     async fn reach_the_head(&mut self) -> Result<(), Broken> {
         let highest = self.cursor().await?.map_or(0, |cursor| cursor.head_number.0);
         {
-            let mut sim = self.sim();
+            let mut sim = self.sim.lock();
             sim.quiet = true;
             let tip = sim.chain.now().tip().head.number.0;
             let more = highest.saturating_sub(tip) + 4;
             sim.chain.extend(more);
         }
-        let tip = self.sim().chain.now().tip().head.hash;
+        let tip = self.sim.lock().chain.now().tip().head.hash;
         let mut last = String::new();
         for _ in 0..STEPS_TO_THE_HEAD {
             if self.outcome.halted {
@@ -381,7 +378,7 @@ impl<'a> Run<'a> {
         let snapshot = oracle::snapshot(&self.database.admin, self.config.chain_id).await?;
         let Some(snapshot) = snapshot else { return Ok(()) };
         oracle::rows_are_of_one_branch(&self.sim, &snapshot, whole)?;
-        oracle::final_is_final(&self.sim().chain, &snapshot.cursor)
+        oracle::final_is_final(&self.sim.lock().chain, &snapshot.cursor)
     }
 
     async fn final_questions(&mut self) -> Result<(), Broken> {
@@ -390,7 +387,7 @@ impl<'a> Run<'a> {
         let pool = &self.database.admin;
         if self.outcome.halted {
             self.questions(false).await?;
-            let gone = oracle::final_is_gone(&self.sim().chain, &cursor);
+            let gone = oracle::final_is_gone(&self.sim.lock().chain, &cursor);
             return if gone { Ok(()) } else { Err("halted though its final block is there".into()) };
         }
         self.questions(true).await?;
@@ -398,7 +395,7 @@ impl<'a> Run<'a> {
         oracle::facts_are_final_or_retracted(pool, &self.sim, &cursor, consumed, ours).await?;
         oracle::gates_are_lifted(pool, &cursor, self.wait).await?;
         oracle::commands_follow_events(pool, &cursor).await?;
-        let sim = self.sim();
+        let sim = self.sim.lock();
         let (calls, blocks, reorgs) = (sim.calls, sim.chain.now().tip().head.number.0, sim.chain.reorgs);
         let events = sim.chain.logs_up_to(cursor.head_hash).map_or(0, |logs| logs.len());
         drop(sim);

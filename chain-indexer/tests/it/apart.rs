@@ -11,7 +11,9 @@ use dvp_store::PgPool;
 use dvp_store::chain as store;
 use dvp_store::workers::inject::{FailureKind, InjectedFailure};
 use dvp_store::workers::{Step, Worker, set_aside};
-use dvp_testing::failing::{FailingScene, NamedScene, named_others_go_on, others_go_on};
+use dvp_testing::failing::{
+    FailingScene, NamedScene, each_named_step, each_step, free_leases, named_others_go_on,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -151,11 +153,6 @@ async fn a_transaction_whose_stored_bytes_do_not_open_is_signed_again() {
     chain.state("one", "create", "done").await;
 }
 
-/// The processes that ran before had them.
-async fn free_leases(pool: &PgPool) {
-    sqlx::query("update lease set expires_at = clock_timestamp()").execute(pool).await.unwrap();
-}
-
 /// Locks of wallets of their own.
 struct Locks {
     chain: Chain,
@@ -168,18 +165,13 @@ impl FailingScene for Locks {
         &self.pool
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
+    async fn make(&self) -> String {
         let scene = &self.chain.scene;
-        let template = scene.order(1).await;
-        let mut made = Vec::new();
-        for _ in 0..count {
-            let id = B256::repeat_byte(self.wallets.fetch_add(1, Ordering::Relaxed));
-            let order =
-                Order { id, maker: scene.wallet(id, FUNDS).await, nonce: U256::ZERO, ..template.clone() };
-            made.push(Uuid::new_v4().to_string());
-            self.chain.command(made.last().unwrap(), scene.create_command(&order)).await;
-        }
-        made
+        let (template, reference) = (scene.order(1).await, Uuid::new_v4().to_string());
+        let id = B256::repeat_byte(self.wallets.fetch_add(1, Ordering::Relaxed));
+        let order = Order { id, maker: scene.wallet(id, FUNDS).await, nonce: U256::ZERO, ..template };
+        self.chain.command(&reference, scene.create_command(&order)).await;
+        reference
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -209,9 +201,7 @@ async fn a_failing_command_holds_up_no_other() {
     let chain = Chain::new().await;
     let pool = chain.pool();
     let locks = Locks { chain, pool, wallets: AtomicU8::new(1) };
-    for step in Step::ALL.iter().filter(|step| step.worker() == Worker::Relayer) {
-        others_go_on(&locks, *step).await;
-    }
+    each_step(Worker::Relayer, &locks).await;
 }
 
 /// A transaction of the account that fails whenever it is looked at.
@@ -278,9 +268,7 @@ async fn a_chain_that_cannot_be_read_holds_up_no_other() {
     }
     let pool = one.pool();
     let chains = Chains([one, other], pool);
-    for step in Step::ALL.iter().filter(|step| step.worker() == Worker::Indexer) {
-        named_others_go_on(&chains, *step).await;
-    }
+    each_named_step(Worker::Indexer, &chains).await;
 }
 
 /// Locks in the escrow, compared again and again.

@@ -38,7 +38,6 @@ fn failed(receipt: &TransactionReceipt) -> Vec<(B256, Bytes)> {
 const FAILED: u8 = 1;
 const DONE: u8 = 2;
 
-/// The outcome of each item in a simulation.
 async fn simulated(scene: &Scene, call: &IntentSettler::createManyCall) -> Vec<u8> {
     let (from, to) = (scene.relayer.address(), scene.deployment.settler);
     let input = call.abi_encode().into();

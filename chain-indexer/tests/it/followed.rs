@@ -145,7 +145,6 @@ async fn a_backfill_reports_progress_and_is_refused_while_another_process_reads(
     assert_eq!((again.from, again.at, again.events), (head, head, 0));
 }
 
-/// The chain's status as operators see it.
 async fn shown(chain: &Chain) -> Option<store::StatusRow> {
     let mut conn = chain.pool().acquire().await.unwrap();
     let shown = store::list_statuses(&mut conn).await.unwrap();

@@ -27,7 +27,6 @@ async fn calls(scene: &Scene, order: &Order) -> [(&'static str, String); 8] {
     ]
 }
 
-/// The transactions that lead to a state.
 async fn reach(scene: &Scene, order: &Order, state: &str) {
     if state != "none" {
         scene.lock(order).await;

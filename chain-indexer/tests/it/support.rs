@@ -252,7 +252,6 @@ impl Scene {
         self.view(self.deployment.settler, IntentSettler::stateOfCall { intentId: id }).await
     }
 
-    /// Whether the call was mined and succeeded.
     pub(crate) async fn succeeds<C: SolCall>(&self, from: &PrivateKeySigner, to: Address, call: &C) -> bool {
         self.send(from, TxKind::Call(to), call.abi_encode()).await.status()
     }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use crate::fees::FeeSchedule;
 use crate::money::Minor;
 
-/// The kind of an asset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum AssetKind {

@@ -209,7 +209,6 @@ pub struct OutputArgs {
     pub amount: String,
 }
 
-/// A payout in tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferCommand {
     /// The id under which it is paid at most once: the settlement's.

@@ -35,7 +35,6 @@ struct Data<'a> {
     object: &'a Value,
 }
 
-/// The fields of one event's envelope.
 #[derive(Debug, Clone, Copy)]
 pub struct EnvelopeFields<'a> {
     pub id: &'a str,

@@ -92,7 +92,6 @@ impl QuoteHolds {
     }
 }
 
-/// The providers of a quote, each once.
 pub fn providers(slices: &[Slice]) -> impl Iterator<Item = &str> {
     let is_first = |at: usize, id: &str| slices.iter().take(at).all(|earlier| earlier.provider_id != id);
     slices

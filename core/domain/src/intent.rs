@@ -35,7 +35,6 @@ pub enum SettlementType {
 /// and no order rests for ever.
 pub const LIFETIME_DAYS_MAX: i64 = 30;
 
-/// The latest deadline of an intent that arrives now.
 #[must_use]
 pub const fn latest_deadline(now: Timestamp) -> Timestamp {
     now.plus_millis(LIFETIME_DAYS_MAX * 24 * 60 * 60 * 1000)

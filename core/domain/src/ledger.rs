@@ -101,7 +101,6 @@ pub enum Claimant {
     House,
 }
 
-/// An account of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Account {
     Balance(Owner, Part),
@@ -123,7 +122,6 @@ pub enum Account {
     Position(String),
     /// The desk, as far as no order has used what it converted.
     Desk,
-    /// Fees earned.
     Fees,
     /// What rounding cuts off.
     Residual,
@@ -389,7 +387,6 @@ pub fn owed(terms: &Terms) -> Posting {
     posting
 }
 
-/// What was owed is paid.
 pub fn debt_paid(terms: &Terms) -> Posting {
     paid_from(terms, PostingReason::PayDebt, &debt(terms))
 }

@@ -173,7 +173,6 @@ impl Limits {
         self.used.extend(used);
     }
 
-    /// Sets the sums of open orders.
     pub fn set_open(&mut self, open: impl IntoIterator<Item = (LimitKey, Minor)>) {
         self.open.extend(open);
     }
@@ -198,7 +197,6 @@ impl Limits {
         Period::ALL.into_iter().filter_map(|period| self.room(&key, period)).fold(unlimited, Minor::min)
     }
 
-    /// The first limit that the amounts exceed.
     pub fn exceeded(&self, amounts: &BTreeMap<LimitKey, Minor>) -> Option<Exceeded> {
         if self.is_empty() {
             return None;

@@ -39,7 +39,6 @@ pub enum Venue {
     Provider(String),
     /// A provider whose prices are requested over HTTP.
     External,
-    /// A pool on the chain.
     Pool,
     /// Resting orders kept by the service.
     OrderBook,
@@ -131,10 +130,8 @@ pub struct Guard {
     pub average: Option<Ratio>,
 }
 
-/// The offer of one source for a pair.
 #[derive(Debug, Clone)]
 pub struct Offer {
-    /// The source's id.
     pub source: String,
     pub venue: Venue,
     pub curve: Curve,
@@ -217,7 +214,6 @@ pub struct Reference {
     pub valid_until: Timestamp,
 }
 
-/// The market data of one pair at a moment.
 #[derive(Debug, Clone, Default)]
 pub struct PairMarket {
     pub reference: Option<Reference>,

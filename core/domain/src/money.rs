@@ -63,7 +63,6 @@ pub(crate) fn floor_root(square: U512) -> U512 {
 #[serde(try_from = "String", into = "String")]
 pub struct Minor(u128);
 
-/// Why a text is not an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
     #[error("must be an integer string of minor units without sign, point or exponent")]
@@ -307,7 +306,6 @@ impl Ratio {
     }
 }
 
-/// The number of digits shown of a rate.
 const RATE_DIGITS: u32 = 18;
 /// The number of digits that every [`Decimal`] can have.
 const RATE_DIGITS_MAX: u32 = 28;

@@ -8,7 +8,6 @@
 use crate::names::names;
 
 names! {
-    /// The status of a payment at the bank.
     pub enum PaymentStatus {
         /// The file is written, and may have been moved to the bank.
         Staged = "staged",

@@ -46,7 +46,6 @@ impl OrderKind {
     }
 }
 
-/// Where the input comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum InputFunding {

@@ -21,7 +21,6 @@ use crate::plan::Slice;
 use crate::pricing::Priced;
 use crate::time::Timestamp;
 
-/// The number of candidates shown.
 pub const CANDIDATES: usize = 5;
 /// The addition to a score for a violated constraint: more than any price causes.
 const VIOLATION: u128 = 1_000_000;
@@ -253,7 +252,6 @@ pub enum AmountType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FirmTerms {
     pub quote_id: QuoteId,
-    /// The provider of the largest slice.
     pub provider: String,
     pub input_asset: String,
     pub output_asset: String,

@@ -88,7 +88,6 @@ impl Range {
         Some(self.deadline.plus_millis(left.saturating_neg()).max(self.received_at))
     }
 
-    /// How the order meets the market.
     pub fn meet(&self, market: &Market<'_>, ask: &Ask<'_>) -> Meeting {
         let best = |output| market.best(ask, Want::Output(output)).map(|(_, fill)| fill);
         let is_within = |fill: &Fill| fill.priced.input <= self.max_input;

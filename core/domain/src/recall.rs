@@ -22,7 +22,6 @@ names! {
     /// Why a payment is recalled: codes of ISO's external list.
     #[serde(try_from = "String", into = "String")]
     pub enum RecallReason {
-        /// It was ordered twice.
         Duplicate = "DUPL",
         /// It was ordered by fraud.
         Fraud = "FRAD",
@@ -41,7 +40,6 @@ names! {
 pub struct UnknownReason(pub String);
 
 impl RecallReason {
-    /// Its meaning, for operators.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Duplicate => "the payment was ordered twice",
@@ -131,7 +129,6 @@ impl RecallAnswer {
     }
 }
 
-/// The effect of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AfterAnswer {
     pub status: RecallStatus,
@@ -147,7 +144,6 @@ pub const ACCEPTED_AFTER_REJECTED: &str = "the bank accepted a recall that it ha
 pub const REJECTED_AFTER_ACCEPTED: &str = "the bank rejected a recall that it had accepted";
 pub const NEVER_REQUESTED: &str = "the bank answered a recall that was never requested";
 
-/// Applies an answer.
 pub fn apply(status: RecallStatus, answer: &RecallAnswer) -> AfterAnswer {
     use RecallStatus::{
         Accepted, Approved, NotNeeded, Pending, Recalled, Rejected, Sent, Unrequested, Withdrawn,

@@ -39,7 +39,6 @@ pub struct Receipt {
     pub content_hash: String,
 }
 
-/// Makes the receipt of an execution.
 pub fn issue(terms: &Terms, offramp: Option<&Conversion>, payout: &LegDone, issued_at: Timestamp) -> Receipt {
     let priced = &terms.plan.priced;
     let body = Body {

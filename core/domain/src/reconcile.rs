@@ -24,7 +24,6 @@ mod settled;
 pub mod wallets;
 
 names! {
-    /// The kinds of breaks.
     #[derive(PartialOrd, Ord)]
     pub enum BreakKind {
         /// The escrow holds funds for an id that no execution has locked on this chain.
@@ -136,7 +135,6 @@ names! {
     }
 }
 
-/// One break.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Break {
@@ -284,7 +282,6 @@ pub struct Booked {
     pub state: State,
     /// Its lock is on another chain than the one compared, which has its payment.
     pub is_locked_elsewhere: bool,
-    /// The time of the last change.
     pub changed_at: Timestamp,
     pub receipt: Option<Receipted>,
     /// The kind of a chain command that can never succeed.
@@ -295,7 +292,6 @@ pub struct Booked {
     pub bank: Option<BankWord>,
     /// Since when a bank has had the payment without a final answer.
     pub with_bank_since: Option<Timestamp>,
-    /// The recall of the payment that is not closed.
     pub recall: Option<OpenRecall>,
 }
 
@@ -449,7 +445,6 @@ pub fn judge_balance(token: &str, held: u128, open: u128) -> Option<Break> {
     })
 }
 
-/// The breaks of one subject.
 struct Findings<'a> {
     subject: &'a Subject,
     breaks: Vec<Break>,

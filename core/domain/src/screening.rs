@@ -21,7 +21,6 @@ pub const REFUSED: &str = "screening_refused";
 pub const LAPSED: &str = "price_lapsed";
 
 names! {
-    /// The result of screening an order.
     pub enum ScreeningResult {
         Pass = "pass",
         Hold = "hold",
@@ -45,7 +44,6 @@ pub enum Beginning {
     Refuse,
     /// Its deadline has passed.
     Expire,
-    /// It is screened now.
     Screen,
     /// It is screened again later.
     Hold,

@@ -95,7 +95,6 @@ pub struct Leg {
     pub provider_reference: Option<String>,
 }
 
-/// A rail's answer about a leg.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RailAnswer {
     InProgress { provider_reference: String },
@@ -314,7 +313,6 @@ impl Step {
     }
 }
 
-/// The first step of a settlement.
 pub fn accept(terms: &Terms) -> Step {
     let effects = vec![
         Effect::Post(ledger::reserved(terms)),

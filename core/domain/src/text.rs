@@ -49,7 +49,6 @@ pub fn check_id(text: &str) -> Result<(), TextFault> {
     }
 }
 
-/// Whether a text can be an identifier.
 pub fn is_id(text: &str) -> bool {
     check_id(text).is_ok()
 }

@@ -41,7 +41,6 @@ pub fn pause_after(made: u32, share: u16) -> Option<Duration> {
     Some(pause.saturating_add(Duration::from_millis(u64::try_from(jitter).unwrap_or(0))))
 }
 
-/// The result of an attempt, for the endpoint's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptResult {
     /// Any 2xx.
@@ -63,7 +62,6 @@ pub struct Health {
     pub reported_at: Option<Timestamp>,
 }
 
-/// The action for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointAction {
     TellOwner,
@@ -72,7 +70,6 @@ pub enum EndpointAction {
 }
 
 impl Health {
-    /// The health after an attempt that ended at `now`.
     #[must_use]
     pub fn after(self, verdict: AttemptResult, now: Timestamp) -> (Self, Option<EndpointAction>) {
         match verdict {

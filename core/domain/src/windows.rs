@@ -37,7 +37,6 @@ const _: () = assert!(
     "the contract's limit for the timelock has room for every bank payout"
 );
 
-/// The longest time of a payout rail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayoutTime {
     /// The same at any time, in seconds.

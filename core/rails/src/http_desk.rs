@@ -32,7 +32,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Larger than any valid answer.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// How to connect to a desk.
 #[derive(Debug, Clone)]
 pub struct DeskConfig {
     /// The base of the URLs; orders are sent to `orders` below it.

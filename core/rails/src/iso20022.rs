@@ -92,7 +92,6 @@ const ALARMS: &str = "open alarms";
 /// The interval of counting open alarms.
 const COUNT_EVERY: Duration = Duration::from_secs(15);
 
-/// A payment's row.
 enum Found {
     /// Its file waits in `staging`, and no process has begun to move it to the bank.
     Waiting(BankPayment),
@@ -386,7 +385,6 @@ impl BankFiles {
     }
 }
 
-/// The name of a payment's file at the bank.
 fn file_name(end_to_end_id: &str) -> String {
     format!("{end_to_end_id}.xml")
 }

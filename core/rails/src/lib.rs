@@ -86,7 +86,6 @@ pub struct RailRequest {
     pub sold: Option<AssetAmount>,
     /// The rail's reference for this leg, from its last answer.
     pub provider_reference: Option<String>,
-    /// The execution, for operators.
     pub execution: String,
     /// The rail does not act on the call after this time: a call that is unknown then will never take effect.
     pub not_after: DateTime<Utc>,

@@ -16,11 +16,12 @@
 //! that has just started has no measured rate. The price: while the relayer is down, as many orders as [`LEAST`] allows
 //! are accepted and expire at their lock-by, with no funds moved.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{counter, gauge};
+use parking_lot::Mutex;
 use sqlx::PgPool;
 use tokio::sync::watch;
 
@@ -110,7 +111,7 @@ impl Backlog {
     /// Takes a sample from the tables.
     pub fn look(&self, open: &OpenCommands) {
         let next = self.rate().next(open);
-        *self.0.rate.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        *self.0.rate.lock() = next;
         self.0.waiting.store(waiting(open), Ordering::Relaxed);
         self.0.accepted.store(0, Ordering::Relaxed);
         self.0.has_looked.store(true, Ordering::Relaxed);
@@ -147,7 +148,7 @@ impl Backlog {
     }
 
     fn rate(&self) -> Rate {
-        *self.0.rate.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.rate.lock()
     }
 }
 

@@ -33,7 +33,6 @@ impl Difference {
 
 const UNREQUESTED: &str = "command";
 
-/// The fields that may differ.
 pub const FIELDS: [&str; 14] = [
     UNREQUESTED,
     "amount",

@@ -7,7 +7,6 @@ use secp256k1::Message;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
 
 alloy::sol! {
-    /// The signed structure.
     struct PermitSingle {
         address token;
         uint256 amount;
@@ -17,7 +16,6 @@ alloy::sol! {
     }
 }
 
-/// The permit contract of the environment.
 #[derive(Debug, Clone)]
 pub struct PermitDomain {
     /// The domain's hash, equal for all permits.

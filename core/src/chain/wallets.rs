@@ -19,7 +19,7 @@ mod table;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvp_store::PgPool;
@@ -27,6 +27,7 @@ use dvp_store::workers::{self, ItemError, Items, Step, Worker, guarded, supervis
 use futures_util::future::{BoxFuture, FutureExt as _, Shared, join_all};
 use futures_util::stream::{StreamExt as _, iter};
 use metrics::{counter, gauge};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tracing::{info, warn};
 
@@ -72,7 +73,6 @@ struct Inner {
     under_way: Mutex<HashMap<String, PartnerLookUps>>,
 }
 
-/// The look-ups of one partner.
 struct PartnerLookUps {
     places: Arc<Semaphore>,
     waiting: HashMap<WalletKey, LookUp>,
@@ -92,7 +92,7 @@ impl Wallets {
 
     /// Fresh data from memory.
     pub fn find(&self, partner_id: &str, wallet: &WalletKey) -> Option<WalletFacts> {
-        self.chains.get(&wallet.chain_id)?.table().find(partner_id, wallet, Instant::now())
+        self.chains.get(&wallet.chain_id)?.table.lock().find(partner_id, wallet, Instant::now())
     }
 
     /// Queries the chain about a wallet, or joins the partner's query in progress.
@@ -101,7 +101,7 @@ impl Wallets {
             let unknown = Err(ChainUnavailable(format!("no chain {} is configured", wallet.chain_id)));
             return std::future::ready(unknown).boxed().shared();
         };
-        let mut under_way = inner.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = inner.under_way.lock();
         let of_partner = under_way.entry(partner_id.to_owned()).or_insert_with(|| PartnerLookUps {
             places: Arc::new(Semaphore::new(PARTNER_AT_ONCE)),
             waiting: HashMap::new(),
@@ -163,7 +163,7 @@ impl Wallets {
     fn show(&self) {
         let (mut known, mut oldest) = (0_usize, Duration::ZERO);
         for inner in self.chains.values() {
-            let table = inner.table();
+            let table = inner.table.lock();
             known = known.saturating_add(table.len());
             oldest = oldest.max(table.oldest(Instant::now()));
         }
@@ -175,14 +175,14 @@ impl Wallets {
 impl Inner {
     /// Reads the cached wallets again if the chain has a new block, without those that are set aside.
     async fn round(&self, items: &Items) -> Result<(), ChainUnavailable> {
-        self.table().drop_idle(Instant::now());
-        if self.table().len() == 0 {
+        self.table.lock().drop_idle(Instant::now());
+        if self.table.lock().len() == 0 {
             return Ok(());
         }
         let requested_at = Instant::now();
         let head = self.reader.head().await?;
         let due = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             table.confirm(head, requested_at);
             table.due(head)
         };
@@ -197,10 +197,6 @@ impl Inner {
             failed = failed.or(done.err());
         }
         failed.map_or(Ok(()), Err)
-    }
-
-    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads a batch, and each of its wallets by itself if that fails. One that fails alone is set aside.
@@ -236,7 +232,7 @@ impl Inner {
         }
         let reading = self.reader.read(wallets).await?;
         let now = Instant::now();
-        let mut table = self.table();
+        let mut table = self.table.lock();
         for (wallet, facts) in wallets.iter().zip(reading.facts) {
             table.refresh(wallet, Dated { facts, head: reading.head, requested_at }, now);
         }
@@ -279,7 +275,7 @@ impl Task {
         let facts = reading.facts.first().copied();
         let facts = facts.ok_or_else(|| ChainUnavailable("an answer without the wallet".to_owned()))?;
         let dated = Dated { facts, head: reading.head, requested_at };
-        self.inner.table().insert(&self.partner_id, self.wallet.clone(), dated, Instant::now());
+        self.inner.table.lock().insert(&self.partner_id, self.wallet.clone(), dated, Instant::now());
         Ok(facts)
     }
 }
@@ -287,7 +283,7 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         gauge!("dvp_wallet_look_ups_waiting").decrement(1.0);
-        let mut under_way = self.inner.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut under_way = self.inner.under_way.lock();
         if let Entry::Occupied(mut of_partner) = under_way.entry(std::mem::take(&mut self.partner_id)) {
             of_partner.get_mut().waiting.remove(&self.wallet);
             if of_partner.get().waiting.is_empty() {

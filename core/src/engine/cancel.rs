@@ -12,7 +12,6 @@ use super::knowledge::may_have_begun_there;
 use super::{Engine, flow};
 use crate::writer::{Change, Consumed, FixPart, Unit, Work, WriteError};
 
-/// The result of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelOutcome {
     Cancelled,

@@ -1,7 +1,9 @@
 //! What is known of orders that rest here and were filled before a restore (`core/src/ranges/forgotten.rs`).
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +21,7 @@ pub(crate) struct ForgottenFills {
 
 impl Forgotten {
     pub(crate) fn lock(&self) -> MutexGuard<'_, ForgottenFills> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn is_done(&self, chains: &[i64]) -> bool {

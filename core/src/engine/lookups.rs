@@ -17,7 +17,6 @@ use super::Engine;
 use super::error::EngineError;
 use crate::writer::statuses::Status;
 
-/// Why no receipt is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiptLookup<T> {
     Found(T),
@@ -27,7 +26,6 @@ pub enum ReceiptLookup<T> {
     Unreadable,
 }
 
-/// A receipt as it was issued, and its anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedReceipt {
     pub body: Value,
@@ -36,7 +34,6 @@ pub struct IssuedReceipt {
 }
 
 impl Engine {
-    /// The status of a tenant's execution.
     pub async fn execution(
         &self,
         tenant: &Tenant,

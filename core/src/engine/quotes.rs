@@ -57,7 +57,6 @@ impl Engine {
         Ok(self.writer.write(Unit::of_request(work, key)).await?)
     }
 
-    /// Stores a firm quote with its answer.
     pub async fn keep_firm_quote(
         &self,
         quote: NewFirmQuote,

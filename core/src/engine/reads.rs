@@ -46,7 +46,6 @@ impl Engine {
         Ok(found.iter().map(view).collect())
     }
 
-    /// The status of a tenant's accepted intent.
     pub async fn intent_status(
         &self,
         tenant: &Tenant,
@@ -81,7 +80,6 @@ impl Engine {
         })
     }
 
-    /// A page of a report.
     pub async fn report_page(
         &self,
         range: &Range,
@@ -112,7 +110,6 @@ impl Engine {
         Ok(runs.first().map(|run| run.finished_at.into()))
     }
 
-    /// A report's totals over all its pages.
     pub async fn report_totals(&self, range: &Range) -> Result<Vec<CurrencyTotal>, EngineError> {
         let mut conn = self.reads().acquire().await?;
         Ok(reports::list_totals(&mut conn, range).await?)

@@ -207,7 +207,7 @@ impl Engine {
         self.queue(Unit { flow, work, idempotency, fix })
     }
 
-    /// Executes a legacy order, which has no permit. `None`: another process holds the order's lease, and nothing was
+    /// Executes a legacy order, which has no permit. `None`: another process has claimed the order, and nothing was
     /// written.
     pub(crate) async fn submit_turn(
         &self,

@@ -98,7 +98,6 @@ pub enum Command {
     },
 }
 
-/// The result of a command.
 #[derive(Debug, Clone)]
 pub enum CommandOutcome {
     Registered { endpoint_id: String, secret: String },
@@ -115,7 +114,6 @@ pub enum WebhookRejection {
     AlreadyExists,
     /// The key has none.
     NoEndpoint,
-    /// The key's endpoint is inactive.
     Inactive,
     /// The event does not exist, or has left the feed.
     NoEvent,
@@ -151,14 +149,8 @@ impl From<WebhookRejection> for WebhookError {
     }
 }
 
-/// The key under which an answer is stored.
-#[derive(Debug, Clone)]
-pub struct WebhookIdempotency {
-    /// Method and path.
-    pub operation: String,
-    pub key: String,
-    pub fingerprint: [u8; 32],
-}
+/// The key under which an answer is stored, and the request's fingerprint.
+pub type WebhookIdempotency = (WebhookRecordId, [u8; 32]);
 
 /// An answer, and whether it is a replay.
 #[derive(Debug, Clone)]
@@ -177,23 +169,14 @@ pub async fn carry_out(
     render: fn(&CommandOutcome) -> StoredResponse,
 ) -> Result<Answer, WebhookError> {
     let mut tx = conn.begin().await?;
-    let idempotency = idempotency.map(|part| {
-        let WebhookIdempotency { operation, key, fingerprint } = part;
-        let id = WebhookRecordId {
-            key_id: owner.key_id.clone(),
-            operation: operation.clone(),
-            idempotency_key: key.clone(),
-        };
-        (id, fingerprint)
-    });
-    if let Some((id, fingerprint)) = &idempotency
+    if let Some((id, fingerprint)) = idempotency
         && let Some(kept) = endpoints::claim_key(&mut tx, id, fingerprint).await?
     {
         return kept_answer(vault, id, &kept, fingerprint);
     }
     let outcome = work(&mut tx, vault, owner, command).await?;
     let response = render(&outcome);
-    if let Some((id, _)) = &idempotency {
+    if let Some((id, _)) = idempotency {
         let sealed = vault.seal(&seal_owner(id), response.body.as_bytes())?;
         endpoints::store_answer(&mut tx, id, response.status, &sealed).await?;
     }
@@ -453,7 +436,6 @@ pub fn body(stored: &StoredEvent, api_version: &str) -> String {
     to_text(&envelope(stored, api_version))
 }
 
-/// A stored event's envelope.
 pub fn envelope<'a>(stored: &'a StoredEvent, api_version: &'a str) -> Envelope<'a> {
     let event = &stored.event;
     Envelope::of(EnvelopeFields {

@@ -44,7 +44,6 @@ pub const PATIENCE: Duration = Duration::from_secs(4 * 86_400);
 #[derive(Debug, Clone)]
 pub struct BankReport {
     pub run_id: i64,
-    /// The bank accounts that were compared.
     pub accounts: usize,
     /// Postings and entries that have found each other.
     pub pairs: usize,

@@ -19,19 +19,11 @@ use crate::engine::reads::SNAPSHOT;
 /// The number of entries read at once.
 const PAGE: i64 = 1_000;
 
-/// One line of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// The balance at the beginning.
-    Opening {
-        balance: &'a str,
-    },
+    Opening { balance: &'a str },
     Entry(&'a StatementEntry),
-    /// The balance at the end.
-    Closing {
-        balance: &'a str,
-        entries: u64,
-    },
+    Closing { balance: &'a str, entries: u64 },
 }
 
 /// The account and asset of a line.
@@ -161,7 +153,6 @@ async fn write_one(
     Ok(())
 }
 
-/// A page of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatementPage {
     /// The balances before and after all entries of the range.

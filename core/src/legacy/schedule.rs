@@ -11,7 +11,7 @@
 //!
 //! Kept by `core/tests/it/older.rs::a_waiting_order_causes_no_query_until_the_price_changes`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_domain::liquidity::Market;
@@ -19,6 +19,7 @@ use dvp_domain::time::Timestamp;
 use dvp_store::database::notify::Notifications;
 use dvp_store::orders::legacy;
 use dvp_store::workers::Apart;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::warn;
@@ -51,7 +52,7 @@ pub struct LegacyView(Arc<Mutex<LegacyFigures>>);
 
 impl LegacyView {
     pub fn figures(&self) -> LegacyFigures {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 
@@ -70,7 +71,7 @@ pub async fn run_with(engine: Engine, view: LegacyView, mut stop: watch::Receive
     let mut schedule = Schedule::new(&engine);
     while !*stop.borrow() {
         let stepped = schedule.step().await;
-        *view.0.lock().unwrap_or_else(PoisonError::into_inner) = schedule.figures;
+        *view.0.lock() = schedule.figures;
         let wait = stepped.unwrap_or_else(|error| {
             warn!(%error, "legacy orders could not be read, will retry");
             schedule.is_stale = true;
@@ -94,7 +95,6 @@ struct Schedule<'e> {
     engine: &'e Engine,
     orders: Apart,
     prices: Prices,
-    /// When orders were woken last.
     woken: Option<Instant>,
     /// Whether the rows may have changed since they were read.
     is_stale: bool,

@@ -53,7 +53,6 @@ impl Strategy {
     }
 }
 
-/// The market's present offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offer {
     pub output: Minor,

@@ -2,13 +2,14 @@
 //! order, and the hold of a firm quote, read the rows themselves, under lock.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvp_domain::hold::QuoteHolds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::{AnswerId, Holdings};
 use dvp_domain::money::Minor;
+use parking_lot::RwLock;
 use sqlx::PgPool;
 
 use super::taken::Taken;
@@ -48,7 +49,6 @@ impl Holdings for Read {
     }
 }
 
-/// The latest reading.
 #[derive(Debug, Default)]
 pub struct KnownBalances {
     newest: RwLock<Option<(Instant, Arc<Read>)>>,
@@ -62,12 +62,12 @@ impl KnownBalances {
 
     /// The latest reading, or a new one when the latest is too old.
     pub async fn read(&self, pool: &PgPool) -> Result<Arc<Read>, StoreError> {
-        let known = self.newest.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.newest.read().clone();
         match known {
             Some((at, read)) if at.elapsed() < STALE_AFTER => Ok(read),
             Some(_) | None => {
                 self.load(pool).await?;
-                let newest = self.newest.read().unwrap_or_else(PoisonError::into_inner);
+                let newest = self.newest.read();
                 Ok(newest.as_ref().map(|(_, read)| Arc::clone(read)).unwrap_or_default())
             }
         }
@@ -84,7 +84,7 @@ impl KnownBalances {
         for ((provider, asset), held) in quote_holds::list_held(&mut conn).await? {
             read.held.entry(asset).or_default().insert(provider, held);
         }
-        let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.write();
         // A reading that began before another one's commit is older, even if it ends later.
         if newest.as_ref().is_none_or(|(at, _)| *at <= started) {
             *newest = Some((started, Arc::new(read)));
@@ -98,7 +98,7 @@ impl KnownBalances {
         after: impl IntoIterator<Item = (&'a BalanceKey, Minor)>,
         holds: &QuoteHolds,
     ) {
-        let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.write();
         let Some((at, read)) = newest.as_mut() else { return };
         let read = Arc::make_mut(read);
         for ((owner, asset), available) in after {

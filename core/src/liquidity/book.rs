@@ -1,19 +1,18 @@
 //! The internal order book: resting orders of providers, filled by the best rate first, and the oldest first at equal
 //! rates.
 
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use dvp_domain::liquidity::{Curve, Deliverer, Offer, Policy, Reference, Rung, Venue};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::resting_orders::{self, RestingOrder};
+use parking_lot::RwLock;
 use serde_json::{Map, Value};
 use sqlx::PgPool;
 
 use super::{Boxed, LiquiditySource, PairAssets, SourceError};
 use crate::clock::now;
 
-/// Configuration of the order book.
 #[derive(Debug, Clone)]
 pub struct BookConfig {
     pub id: String,
@@ -53,7 +52,7 @@ impl OrderBook {
         let requested = now();
         let mut conn = self.pool.acquire().await.map_err(|error| unavailable(&error))?;
         let levels = resting_orders::list_open(&mut conn).await.map_err(|error| unavailable(&error))?;
-        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((levels, requested));
+        *self.read.write() = Some((levels, requested));
         Ok(())
     }
 }
@@ -70,7 +69,7 @@ impl LiquiditySource for OrderBook {
     }
 
     fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
-        let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
+        let read = self.read.read();
         let (levels, at) = read.as_ref()?;
         let of_pair = |level: &&RestingOrder| {
             level.input_asset == pair.input.symbol && level.output_asset == pair.output.symbol

@@ -1,7 +1,8 @@
 //! A circuit breaker: a source that fails repeatedly is not called for a while, and is then tested with one call.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Consecutive failures that open the circuit.
 const FAILURES: u32 = 3;
@@ -37,7 +38,7 @@ impl Breaker {
 
     /// Whether a call is allowed now. The caller reports its result with [`done`](Self::done).
     pub(super) fn allows(&self, now: Instant) -> bool {
-        let mut circuit = self.circuit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut circuit = self.circuit.lock();
         match *circuit {
             Circuit::Closed { .. } => true,
             Circuit::Open { until: due } | Circuit::Trying { again: due } if now >= due => {
@@ -49,7 +50,7 @@ impl Breaker {
     }
 
     pub(super) fn done(&self, succeeded: bool, now: Instant) {
-        let mut circuit = self.circuit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut circuit = self.circuit.lock();
         let open = Circuit::Open { until: now + self.pause };
         *circuit = match *circuit {
             _ if succeeded => Circuit::Closed { failures: 0 },

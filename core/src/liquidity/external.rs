@@ -8,13 +8,13 @@
 //! answer, which a background task refreshes for every pair of the provider.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use dvp_domain::asset::Asset;
 use dvp_domain::intent::ActorType;
 use dvp_domain::liquidity::{Curve, Deliverer, Offer, Policy, Reference, Rung, Venue};
 use dvp_domain::money::Minor;
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracing::debug;
@@ -28,7 +28,6 @@ use crate::clock::now;
 /// How to call an external provider, and the account that delivers for it.
 #[derive(Debug, Clone)]
 pub struct ExternalConfig {
-    /// The source's id.
     pub id: String,
     pub url: String,
     /// The provider's account, and its wallet.
@@ -167,10 +166,9 @@ impl ExternalProvider {
     fn keep(&self, pair: PairAssets<'_>, offer: Offer) {
         let key = (pair.input.symbol.clone(), pair.output.symbol.clone());
         let offer = Offer { answer: Some(new_answer()), ..offer };
-        self.answers.write().unwrap_or_else(PoisonError::into_inner).insert(key, offer);
+        self.answers.write().insert(key, offer);
     }
 
-    /// A pair of the provider, by its symbols.
     fn pair_of(&self, input: &str, output: &str) -> Option<PairAssets<'_>> {
         let mut pairs = self.config.pairs.iter().map(|(input, output, _)| PairAssets { input, output });
         pairs.find(|pair| pair.input.symbol == input && pair.output.symbol == output)
@@ -184,7 +182,7 @@ impl LiquiditySource for ExternalProvider {
 
     fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
         let key = (pair.input.symbol.clone(), pair.output.symbol.clone());
-        self.answers.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        self.answers.read().get(&key).cloned()
     }
 
     fn refresh_every(&self) -> Option<Duration> {

@@ -2,7 +2,6 @@
 //! from the same rows. They are read in the background, and quotes read memory.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dvp_domain::asset::Registry;
@@ -11,6 +10,7 @@ use dvp_domain::liquidity::{Reference, Snapshot};
 use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
 use dvp_store::chain::{self, ChainFees};
+use parking_lot::Mutex;
 use sqlx::PgPool;
 use tracing::{info, warn};
 
@@ -55,13 +55,9 @@ impl Network {
         self.chains.is_empty()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether every chain has a fresh fee.
     pub(super) fn is_known(&self, now: Timestamp) -> bool {
-        let known = self.known();
+        let known = self.known.lock();
         let is_fresh = |chain: &GasConfig| {
             known.prices.get(&chain.gas.chain).is_some_and(|price| now < price.valid_until)
         };
@@ -79,7 +75,7 @@ impl Network {
             let valid_until = Timestamp::from(*seen_at).plus_millis(FEES_GOOD_FOR_MS);
             prices.insert(gas.chain.clone(), GasPrice { wei, valid_until });
         }
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let differs = known.prices != prices;
         known.prices = prices;
         self.report(&mut known, now);
@@ -111,7 +107,7 @@ impl Network {
         if self.is_empty() {
             return;
         }
-        let prices = self.known().prices.clone();
+        let prices = self.known.lock().prices.clone();
         network_fee::apply(snapshot, registry, &self.gas, |chain| prices.get(chain).copied(), unlisted);
     }
 }

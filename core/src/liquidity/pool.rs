@@ -4,7 +4,7 @@
 //! One trade can move a pool's price, so its offers carry its time-weighted average price: from the pair's cumulative
 //! prices as they were read before (v2), or from the pool's own observations (v3).
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_domain::asset::AssetKind;
@@ -13,6 +13,7 @@ use dvp_domain::liquidity::curve::{Pool, SwapDirection, tick_price};
 use dvp_domain::liquidity::{AnswerId, Curve, Deliverer, Guard, Offer, Policy, Reference, Venue};
 use dvp_domain::money::{Minor, Ratio};
 use dvp_domain::time::Timestamp;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Map;
 
 use super::references::read_until;
@@ -21,7 +22,6 @@ use super::{Boxed, LiquiditySource, PairAssets, SourceError};
 use crate::chain::{PairReading, PoolReader, PriceBlock, TicksReading};
 use crate::clock::now;
 
-/// The kinds of pools that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolKind {
     /// A constant-product pair. The fee is in the code of its contract, and is not told.
@@ -33,7 +33,6 @@ pub enum PoolKind {
 /// A pool and the provider that fills at its price.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
-    /// The source's id.
     pub id: String,
     /// The name of the chain that it is on: tokens of other chains may have the same addresses.
     pub chain: String,
@@ -89,7 +88,7 @@ impl AmmPool {
             PoolKind::UniswapV2 { fee_bps } => {
                 let PairReading { block, tokens, state } = self.reader.pair(address).await.map_err(unread)?;
                 let moment = state.at(block.time);
-                let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut history = self.history.lock();
                 if let Some(moment) = moment {
                     history.add(moment);
                 }
@@ -115,7 +114,7 @@ impl AmmPool {
         };
         let valid_until = read_until(block, *good_for, now())?;
         let mut read = Read { tokens, sides, block, valid_until };
-        let mut newest = self.read.write().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.read.write();
         // The same block again has what it had before, less what orders have taken since.
         if let Some(before) = newest.as_ref().filter(|before| before.block == read.block) {
             for (side, before) in read.sides.iter_mut().zip(&before.sides) {
@@ -137,7 +136,7 @@ impl LiquiditySource for AmmPool {
     }
 
     fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
-        let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
+        let read = self.read.read();
         let Read { tokens: [token0, token1], sides: [zero_for_one, one_for_zero], valid_until, .. } =
             read.as_ref()?;
         let contract = |kind| contract(kind, &self.config.chain);

@@ -1,12 +1,13 @@
 //! Reference prices: configured, from a feed contract, or over HTTP. A price older than its limit is not used.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_domain::asset::{Pair, Registry};
 use dvp_domain::liquidity::Reference;
 use dvp_domain::time::Timestamp;
+use parking_lot::RwLock;
 use rust_decimal::Decimal;
 use serde::Deserialize;
 
@@ -81,7 +82,7 @@ impl OnChainFeed {
         let round = round.map_err(|error| SourceError::Unavailable(error.to_string()))?;
         let read = judged(round, &self.config, now());
         // An invalid answer withdraws the feed's last price.
-        *self.read.write().unwrap_or_else(PoisonError::into_inner) = read.as_ref().ok().copied();
+        *self.read.write() = read.as_ref().ok().copied();
         read.map(|_| ())
     }
 }
@@ -140,7 +141,7 @@ impl ReferenceSource for OnChainFeed {
     }
 
     fn reference(&self, input: &str, output: &str) -> Option<Reference> {
-        let read = (*self.read.read().unwrap_or_else(PoisonError::into_inner))?;
+        let read = (*self.read.read())?;
         let FeedConfig { base, quote, .. } = &self.config;
         if input == base && output == quote {
             return Some(read);
@@ -209,7 +210,7 @@ impl HttpPrices {
             }
         }
         // A price that is no longer listed expires at its own time.
-        self.read.write().unwrap_or_else(PoisonError::into_inner).extend(good);
+        self.read.write().extend(good);
         Ok(())
     }
 }
@@ -220,7 +221,7 @@ impl ReferenceSource for HttpPrices {
     }
 
     fn reference(&self, input: &str, output: &str) -> Option<Reference> {
-        let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
+        let read = self.read.read();
         read.get(&(input.to_owned(), output.to_owned())).copied()
     }
 

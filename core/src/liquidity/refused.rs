@@ -1,20 +1,19 @@
 //! The prices that are refused at the moment: a metric for each, and a log line when it begins and ends.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
 use dvp_domain::liquidity::band::RefusedPrice;
 use metrics::gauge;
+use parking_lot::Mutex;
 use tracing::{info, warn};
 
-/// The prices refused as last published.
 #[derive(Debug, Default)]
 pub(super) struct RefusedPrices(Mutex<BTreeSet<RefusedPrice>>);
 
 impl RefusedPrices {
     pub(super) fn report(&self, refused: Vec<RefusedPrice>) {
         let refused: BTreeSet<RefusedPrice> = refused.into_iter().collect();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         for price in refused.difference(&known) {
             let RefusedPrice { input, output, fault, .. } = price;
             warn!(%input, %output, source = source(price), fault = fault.as_str(), "price refused by its band");

@@ -6,14 +6,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dvp_domain::liquidity::{AnswerId, Snapshot};
 use dvp_domain::money::Minor;
 use dvp_domain::plan::Plan;
 use dvp_domain::time::Timestamp;
+use parking_lot::Mutex;
 
-/// The id of a new answer.
 pub(super) fn new_answer() -> AnswerId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     AnswerId(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -25,7 +24,7 @@ pub(crate) struct Taken(Mutex<HashMap<AnswerId, (Minor, Timestamp)>>);
 
 impl Taken {
     pub(crate) fn of(&self, answer: AnswerId) -> Minor {
-        self.lock().get(&answer).map(|(output, _)| *output).unwrap_or_default()
+        self.0.lock().get(&answer).map(|(output, _)| *output).unwrap_or_default()
     }
 
     /// A plan was made from a snapshot. One that a firm quote promised takes nothing: the quote had an answer of its own.
@@ -33,7 +32,7 @@ impl Taken {
         if plan.quote_id.is_some() {
             return;
         }
-        let mut taken = self.lock();
+        let mut taken = self.0.lock();
         for slice in plan.slices.iter().filter(|slice| slice.level_id.is_none()) {
             for (answer, valid_until) in snapshot.answers(pair, slice) {
                 let (output, _) = taken.entry(answer).or_insert((Minor::ZERO, valid_until));
@@ -41,9 +40,5 @@ impl Taken {
             }
         }
         taken.retain(|_, (_, valid_until)| *valid_until > now);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<AnswerId, (Minor, Timestamp)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,7 +25,6 @@ use super::source::Connections;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The bounds of a server.
 #[derive(Debug, Clone)]
 pub struct ServerLimits {
     /// Connections served at once; more wait to be accepted.

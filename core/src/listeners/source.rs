@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hyper::HeaderMap;
 use ipnet::IpNet;
+use parking_lot::Mutex;
 
 /// The address of a connection's other end, as its requests have it.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ pub fn client(peer: SocketAddr, proxies: &[IpNet], headers: &HeaderMap) -> IpAdd
         .collect();
     let mut client = peer.ip().to_canonical();
     for text in said.into_iter().rev() {
-        if !is_proxy(client, proxies) {
+        if !is_in(proxies, client) {
             break;
         }
         let Some(address) = address(text) else { break };
@@ -53,8 +54,10 @@ pub fn client(peer: SocketAddr, proxies: &[IpNet], headers: &HeaderMap) -> IpAdd
     client
 }
 
-fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {
-    proxies.iter().any(|network| network.contains(&address))
+/// Whether an address is in one of the networks. An IPv4 address that came over an IPv6 socket counts as IPv4.
+pub fn is_in(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// An address, with or without brackets and a port.
@@ -79,9 +82,9 @@ impl Connections {
     /// `None`: the source has `limit` connections already. A proxy's connections are not limited: they are of all its
     /// clients.
     pub(super) fn enter(&self, peer: SocketAddr, proxies: &[IpNet], limit: usize) -> Option<Connected> {
-        let limit = if is_proxy(peer.ip().to_canonical(), proxies) { usize::MAX } else { limit };
+        let limit = if is_in(proxies, peer.ip()) { usize::MAX } else { limit };
         let source = Source::from(peer.ip());
-        let mut counts = self.lock();
+        let mut counts = self.0.lock();
         let count = counts.get(&source).copied().unwrap_or_default();
         if count >= limit {
             return None;
@@ -90,15 +93,11 @@ impl Connections {
         drop(counts);
         Some(Connected { connections: self.clone(), source })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Source, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        let mut counts = self.connections.lock();
+        let mut counts = self.connections.0.lock();
         match counts.get_mut(&self.source) {
             Some(count) if *count > 1 => *count -= 1,
             Some(_) | None => drop(counts.remove(&self.source)),
@@ -148,6 +147,6 @@ mod tests {
         assert!(of_proxy.iter().all(Option::is_some));
         drop((held, others, of_proxy));
         assert!(enter("192.0.2.1:6").is_some());
-        assert!(connections.lock().is_empty());
+        assert!(connections.0.lock().is_empty());
     }
 }

@@ -41,7 +41,7 @@ use super::{BACK_OFF, POLL, RailUse, Wake};
 use crate::engine::{Engine, EngineError};
 use crate::ranges::fill_as_found;
 use crate::trace;
-use crate::writer::handover::{ClaimedWork, LEASE_SECS, Payee, Places, destination_of};
+use crate::writer::handover::{CLAIM_SECS, ClaimedWork, Payee, Places, destination_of};
 use crate::writer::{Consumed, Outcome, WriteError};
 
 /// The maximum number of locks and reversals in progress.
@@ -58,10 +58,10 @@ const _: () = assert!(
     "a call may take effect for as long as the rail may take to answer it"
 );
 
-const _: () = assert!(IN_FLIGHT_SECS < LEASE_SECS, "a call ends within its claim");
+const _: () = assert!(IN_FLIGHT_SECS < CLAIM_SECS, "a call ends within its claim");
 
 const _: () = assert!(
-    RAIL_TIMEOUT.as_secs() * 2 < WORK_MAX.as_secs() && WORK_MAX.as_secs() < LEASE_SECS.unsigned_abs() as u64,
+    RAIL_TIMEOUT.as_secs() * 2 < WORK_MAX.as_secs() && WORK_MAX.as_secs() < CLAIM_SECS.unsigned_abs() as u64,
     "work ends after two calls of a rail and within its claim"
 );
 
@@ -143,7 +143,7 @@ impl Workers<'_> {
             let engine = self.engine;
             let mut held = self.places.take_half();
             let mut conn = engine.pool.acquire().await?;
-            let claimed = effects::claim(&mut conn, LEASE_SECS, IN_FLIGHT_SECS, held.rooms()).await?;
+            let claimed = effects::claim(&mut conn, CLAIM_SECS, IN_FLIGHT_SECS, held.rooms()).await?;
             if claimed.is_empty() {
                 let next = effects::find_next_due(&mut conn).await?;
                 let wait = next.and_then(|at| at.signed_duration_since(engine.now().to_utc()).to_std().ok());
@@ -200,7 +200,7 @@ async fn carry_out_logged(
         Err(failed) => put_off(&engine, &claim, &failed.to_string()).await,
     };
     if let Err(error) = put_off {
-        let secs = LEASE_SECS;
+        let secs = CLAIM_SECS;
         warn!(%error, id, kind = kind.as_str(), reference = claim.reference, secs, "effect failed, will retry when its claim expires");
     }
 }

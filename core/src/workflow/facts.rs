@@ -46,8 +46,8 @@ use crate::writer::Consumed;
 const PAGE: i64 = 512;
 /// Entities whose facts are applied at a time; a page may begin one more each.
 const ENTITIES_MAX: usize = 512;
-/// The lease of a claim. Other workers apply the facts of one that has ended after this time.
-const LEASE: Duration = Duration::from_secs(10);
+/// The duration of a claim. Other workers apply the facts of one that has ended after this time.
+const CLAIM: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(engine: &Engine, stop: watch::Receiver<bool>) {
     let mut wake = Wake::new(engine, &["dvp_facts"], stop).await;
@@ -95,7 +95,7 @@ impl Taking<'_> {
                 self.ended(ended);
             }
             let mut conn = self.engine.pool.acquire().await?;
-            let facts = open_facts::claim(&mut conn, self.worker, LEASE, after, PAGE).await?;
+            let facts = open_facts::claim(&mut conn, self.worker, CLAIM, after, PAGE).await?;
             drop(conn);
             let Some(last) = facts.last() else { return Ok(()) };
             after = last.turn;

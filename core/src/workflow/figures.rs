@@ -3,7 +3,7 @@
 //! Every process with the role `worker` does; a value is the same in all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_domain::abandonment::CoolDownScope;
@@ -16,6 +16,7 @@ use dvp_store::orders::{abandonments, screenings};
 use dvp_store::workers::{self, Apart, Step, Worker, in_database, pause, set_aside};
 use dvp_store::{PgPool, StoreError};
 use metrics::{counter, gauge};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The interval of the counts.
@@ -76,7 +77,7 @@ async fn count_part(pool: PgPool, part: &'static str, assets: Assets) -> Result<
         STAGES => show_stages(&figures::list_open_stages(&mut conn).await?),
         AMOUNTS => {
             let amounts = figures::list_open_amounts(&mut conn).await?;
-            let mut assets = assets.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut assets = assets.lock();
             for (asset, amount) in complete(&mut assets, amounts) {
                 gauge!("dvp_open_amount_minor", "asset" => asset).set(amount);
             }
@@ -106,7 +107,6 @@ async fn count_chain(pool: PgPool, status: StatusRow) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// The items that are set aside, by loop.
 fn show_set_aside(counts: &[(String, i64)]) {
     for worker in Worker::ALL {
         let count = counts.iter().find(|(name, _)| name == worker.as_str()).map_or(0, |(_, count)| *count);

@@ -7,13 +7,14 @@
 //! Kept by `core/tests/it/commitment.rs::an_unanswered_payout_is_settled_before_the_timelock_and_owed` and
 //! `core/tests/it/bank_words.rs::a_refund_is_withdrawn_when_the_bank_makes_the_payment_and_requested_again_when_that_is_closed`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_store::chain::commands;
 use dvp_store::orders::{bank, effects, operations};
 use dvp_store::workers::{self, Apart, Step, Worker, in_database, pause};
 use metrics::gauge;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::{error, info};
 
@@ -104,7 +105,7 @@ async fn count(engine: Engine, before: Arc<Mutex<Counts>>) -> Result<(), EngineE
     workers::at(Step::LatenessCount, in_database(&engine.pool, COUNT)).await?;
     let mut conn = engine.pool.acquire().await?;
     let now = operations::count_late_payouts(&mut conn).await?;
-    let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut before = before.lock();
     tell(*before, now);
     *before = now;
     Ok(())

@@ -103,7 +103,6 @@ fn begun(engine: &Engine, execution: &Execution) -> Happened {
     }
 }
 
-/// The beneficiary, with the details of a registered one.
 async fn beneficiary(engine: &Engine, execution: &Execution) -> Result<Option<Beneficiary>, EngineError> {
     let named = execution.terms.request.beneficiary.as_ref();
     let Some((beneficiary, destination)) = named.and_then(Beneficiary::reference) else {

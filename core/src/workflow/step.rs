@@ -15,7 +15,6 @@ use crate::engine::Engine;
 use crate::trace::SPANS;
 use crate::writer::{Change, Consumed, Unit, WriteError};
 
-/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepResult {
     Stepped,

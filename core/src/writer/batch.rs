@@ -54,7 +54,6 @@ pub(super) struct Patience {
     pub statement: Duration,
 }
 
-/// How a batch is attempted.
 pub(super) struct Attempt<'a> {
     pub trust: Trust,
     pub patience: Option<Patience>,
@@ -323,7 +322,6 @@ struct Gathering<'b, 'u> {
     rows: &'b mut Rows,
     decided: &'b mut Vec<DecidedSubmission<'u>>,
     stepped: HashSet<&'u str>,
-    /// Orders that are locked as resting.
     resting: HashSet<String>,
     now: Timestamp,
 }

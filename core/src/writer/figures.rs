@@ -1,9 +1,10 @@
 //! The writer's metrics. docs/operations.md describes them and their alarms.
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
+use parking_lot::Mutex;
 use tracing::error;
 
 use dvp_store::orders::abandonments::NewAbandonment;
@@ -102,17 +103,16 @@ fn queue(depth: &Depth) {
     gauge!("dvp_writer_tenants_apart").set(number(depth.tenants_apart));
 }
 
-/// The batch in progress.
 #[derive(Clone, Default)]
 pub(super) struct Running(Arc<Mutex<Option<(Instant, usize)>>>);
 
 impl Running {
     fn set(&self, batch: Option<(Instant, usize)>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = batch;
+        *self.0.lock() = batch;
     }
 
     fn get(&self) -> Option<(Instant, usize)> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// A batch is in progress; its duration is recorded when the guard is dropped.
@@ -123,7 +123,6 @@ impl Running {
     }
 }
 
-/// A batch in progress.
 #[must_use]
 pub(super) struct BatchTimer {
     running: Running,

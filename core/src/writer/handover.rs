@@ -11,7 +11,7 @@
 //! `core/tests/it/unknown.rs::work_of_a_lost_commit_is_not_handed_over_when_other_work_has_its_id` and
 //! `core/tests/it/at_once.rs::an_order_whose_payout_is_due_begins_in_the_commit_of_its_acceptance`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use dvp_domain::beneficiary::destination::Destination;
 use dvp_domain::pause::Pauses;
@@ -19,11 +19,12 @@ use dvp_domain::terms::Terms;
 use dvp_store::orders::effects::{Claimed, EffectKind, Rooms};
 use dvp_store::orders::executions::Execution;
 use dvp_store::partners::beneficiaries::Destinations;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The lease of a claim.
-pub(crate) const LEASE_SECS: i32 = 30;
+/// The duration of a claim.
+pub(crate) const CLAIM_SECS: i32 = 30;
 
 /// The places for work in progress, by kind.
 #[derive(Debug, Clone)]
@@ -142,25 +143,25 @@ impl Handover {
     /// Opens it for the workers that have these places.
     pub(crate) fn open(&self, places: Places) -> UnboundedReceiver<ClaimedWork> {
         let (to, taken) = unbounded_channel();
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Open { places, to });
+        *self.open.lock() = Some(Open { places, to });
         taken
     }
 
     /// Closes it. The receiver ends after the work that places were reserved for.
     pub(crate) fn close(&self) {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.open.lock() = None;
     }
 
     /// Whether workers run and have a free place for work of this kind. It may be taken by the time it is reserved.
     pub(crate) fn has_place(&self, kind: EffectKind) -> bool {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open.lock();
         let is_free = |open: &Open| !open.to.is_closed() && open.places.of(kind).available_permits() > 0;
         open.as_ref().is_some_and(is_free)
     }
 
     /// A place for work of this kind, if workers run and one is free.
     pub(crate) fn reserve(&self, kind: EffectKind) -> Option<Reserved> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let open = self.open.lock().clone()?;
         if open.to.is_closed() {
             return None;
         }

@@ -10,7 +10,6 @@ use std::ops::Range;
 /// The result for a piece that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Split {
-    /// Its halves are tried.
     Halved,
     /// It is one unit, which cannot be written.
     Alone,
@@ -27,13 +26,11 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// One piece with everything.
     pub(super) fn whole(groups: Vec<usize>) -> Self {
         let all = 0..groups.len();
         Self { groups, across: VecDeque::from([all]), within: VecDeque::new() }
     }
 
-    /// The piece to try next.
     pub(super) fn next(&mut self) -> Option<Range<usize>> {
         self.across.pop_front().or_else(|| self.within.pop_front())
     }

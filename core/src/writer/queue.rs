@@ -4,8 +4,9 @@
 //! when it gets a place. Nothing polls.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::WriteError;
@@ -47,12 +48,6 @@ struct Queue<T> {
     filled: Notify,
 }
 
-impl<T> Queue<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Both ends of a new queue.
 pub(super) fn queue<T>(places: Places) -> (Adding<T>, Taking<T>) {
     let state =
@@ -65,14 +60,13 @@ pub(super) fn queue<T>(places: Places) -> (Adding<T>, Taking<T>) {
 pub(super) struct Adding<T>(Arc<Queue<T>>);
 
 impl<T> Adding<T> {
-    /// Does the receiver exist?
     pub(super) fn is_taken(&self) -> bool {
-        !self.0.state().stopped
+        !self.0.state.lock().stopped
     }
 
     /// Queues a unit, if there is a free place.
     pub(super) fn try_push(&self, flow: Flow, unit: T) -> Result<(), WriteError> {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         if state.stopped {
             return Err(WriteError::Stopped);
         }
@@ -99,7 +93,7 @@ impl<T> Adding<T> {
     }
 
     fn push_or_park(&self, flow: Flow, unit: T) -> Result<Option<oneshot::Receiver<()>>, WriteError> {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         if state.stopped {
             return Err(WriteError::Stopped);
         }
@@ -115,7 +109,7 @@ impl<T> Adding<T> {
 
 impl<T> Drop for Adding<T> {
     fn drop(&mut self) {
-        self.0.state().closed = true;
+        self.0.state.lock().closed = true;
         self.0.filled.notify_one();
     }
 }
@@ -158,7 +152,7 @@ impl<T> Taking<T> {
         loop {
             let filled = self.0.filled.notified();
             {
-                let mut state = self.0.state();
+                let mut state = self.0.state.lock();
                 if let Some(taken) = take(&mut state) {
                     return Some(taken);
                 }
@@ -171,16 +165,16 @@ impl<T> Taking<T> {
     }
 
     pub(super) fn put_back(&self, units: Vec<(Flow, T)>) {
-        self.0.state().flows.put_back(units);
+        self.0.state.lock().flows.put_back(units);
         self.0.filled.notify_one();
     }
 
     pub(super) fn set_apart(&self, flow: &Flow) {
-        self.0.state().flows.set_apart(flow);
+        self.0.state.lock().flows.set_apart(flow);
     }
 
     pub(super) fn was_good(&self, flow: &Flow) {
-        self.0.state().flows.was_good(flow);
+        self.0.state.lock().flows.was_good(flow);
     }
 
     pub(super) fn gauge(&self) -> Gauge<T> {
@@ -194,7 +188,7 @@ pub(super) struct Gauge<T>(Weak<Queue<T>>);
 impl<T> Gauge<T> {
     pub(super) fn depth(&self) -> Option<Depth> {
         let queue = self.0.upgrade()?;
-        let state = queue.state();
+        let state = queue.state.lock();
         Some(Depth {
             queued: Class::ALL.map(|class| (class, state.flows.queued(class))),
             parked: state.parked.len(),
@@ -205,7 +199,7 @@ impl<T> Gauge<T> {
 
 impl<T> Drop for Taking<T> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.stopped = true;
         let units = state.flows.take_all();
         let parked = std::mem::take(&mut state.parked);

@@ -32,7 +32,7 @@ use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::receipts::NewReceipt;
 use dvp_store::partners::beneficiaries::Destinations;
 
-use crate::writer::handover::{Committing, Handover, LEASE_SECS, Payee, Reserved};
+use crate::writer::handover::{CLAIM_SECS, Committing, Handover, Payee, Reserved};
 
 /// All rows of a batch except the decided intents and the changed executions.
 #[derive(Default)]
@@ -150,7 +150,6 @@ impl Rows {
         }
     }
 
-    /// A command of an order, on its chain.
     pub(super) fn command(&mut self, terms: &Terms, chain_id: i64, entity: String, command: ChainCommand) {
         self.commands.push(NewChainCommand {
             chain_id,
@@ -239,7 +238,7 @@ impl Rows {
             executions: &self.accepted,
             permits: &self.permits,
             effects: &self.effects,
-            lease_secs: LEASE_SECS,
+            claim_secs: CLAIM_SECS,
             records,
             receipts: &self.receipts,
             commands: &self.commands,

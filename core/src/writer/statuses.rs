@@ -24,7 +24,7 @@
 mod cache;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -33,6 +33,7 @@ use dvp_store::database::session;
 use dvp_store::orders::executions::RefType;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::workers::{Worker, supervise_until};
+use parking_lot::Mutex;
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::sync::OnceCell;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -45,7 +46,6 @@ pub(crate) use self::cache::{Status, Ticket};
 /// The notification's payload contains the references of changed executions, one per line; an empty payload stands for
 /// all.
 const CHANNEL: &str = "dvp_execution";
-/// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 const _: () = assert!(
     HEARTBEAT.as_millis() * 2 < STALENESS_MAX.as_millis(),
@@ -78,27 +78,23 @@ impl Statuses {
             };
             self.listener.get_or_init(async || drop(tokio::spawn(listening))).await;
         }
-        self.cache().find(tenant, named, name, Instant::now())
+        self.cache.lock().find(tenant, named, name, Instant::now())
     }
 
     /// Caches a status whose reading began with `began`.
     pub(crate) fn keep(&self, began: Ticket, status: Status) {
-        self.cache().keep(began, status);
+        self.cache.lock().keep(began, status);
     }
 
     /// Keeps these executions out of the cache until the guard is dropped, which is when the outcome of the commit is
     /// known.
     pub(crate) fn changing(self: &Arc<Self>, references: HashSet<String>) -> Changing {
-        self.cache().begin(&references);
+        self.cache.lock().begin(&references);
         Changing { statuses: Arc::clone(self), references }
     }
 
-    fn cache(&self) -> MutexGuard<'_, StatusCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn forget(&self, payload: &str) {
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         if payload.is_empty() {
             cache.forget_all();
         }
@@ -117,7 +113,7 @@ pub(crate) struct Changing {
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        self.statuses.cache().end(&self.references);
+        self.statuses.cache.lock().end(&self.references);
     }
 }
 
@@ -143,7 +139,7 @@ async fn listen(pool: &PgPool, statuses: &Weak<Statuses>) {
             let failed = follow(pool, &mut notifications, &own, began, statuses).await;
             notifications.disconnect();
             let Some(statuses) = statuses.upgrade() else { return };
-            statuses.cache().stop_listening();
+            statuses.cache.lock().stop_listening();
             if let Err(error) = failed {
                 warn!(%error, "status cache disabled: listening for changed executions failed; reading from the database");
             }
@@ -162,7 +158,7 @@ async fn follow(
 ) -> Result<(), ListenError> {
     let asker = PgConnection::connect_with(&pool.connect_options()).await?;
     match statuses.upgrade() {
-        Some(statuses) => statuses.cache().listen(),
+        Some(statuses) => statuses.cache.lock().listen(),
         None => return Ok(()),
     }
     tokio::select! {
@@ -197,7 +193,7 @@ async fn take_in(
             statuses.forget(received.payload());
         } else if let Ok(requested) = received.payload().parse() {
             // The send time is rounded down to a microsecond: rather too early than too late.
-            statuses.cache().heartbeat(began + Duration::from_micros(requested));
+            statuses.cache.lock().heartbeat(began + Duration::from_micros(requested));
         }
     }
 }

@@ -33,7 +33,6 @@ use super::unit::{Outcome, Refusal, Submission};
 use crate::chain::backlog;
 use crate::context::Context;
 
-/// A decided submission, to be written to `intent`.
 pub(super) struct DecidedSubmission<'a> {
     submission: &'a Submission,
     reference: Option<String>,

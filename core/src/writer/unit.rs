@@ -110,11 +110,8 @@ impl Unit {
 pub enum Work {
     /// Decide an intent, and accept or reject it.
     Submit(Box<Submission>),
-    /// Store an indicative quote's context.
     Quote(Box<QuoteContext>),
-    /// Store a legacy order.
     LegacyIntent(Box<NewLegacyIntent>),
-    /// Store a firm quote.
     FirmQuote(Box<NewFirmQuote>),
     /// A settlement's step, and the fact or effect it consumes.
     Step(Box<Change>),
@@ -158,14 +155,13 @@ impl Work {
     }
 }
 
-/// An intent to decide.
 #[derive(Clone)]
 pub struct Submission {
     pub tenant: Tenant,
     pub request: IntentRequest,
     /// The cached data of the paying wallet, if there is one.
     pub wallet: Option<KnownWallet>,
-    /// The legacy order that the unit executes: it is decided only while the order's lease is valid.
+    /// The legacy order that the unit executes: it is decided only while the order's claim is valid.
     pub turn: Option<HeldTurn>,
     /// The resting order that the unit fills, which may have used its quote.
     pub fills: Option<String>,
@@ -318,7 +314,6 @@ pub enum Refusal {
     NotHeld,
     /// The taker has let too many orders or quotes go: refused for now.
     CoolingDown(CoolDown),
-    /// The partner is disabled.
     PartnerDisabled,
     /// The tenant has as many waiting legacy orders as it may have.
     TooManyWaiting,
@@ -395,7 +390,6 @@ pub struct Accepted {
 /// A deposit that the user has to make before the order settles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DepositDue {
-    /// The chain's name.
     pub chain: String,
     pub chain_id: i64,
     /// The contract whose `deposit(id)` takes it.
@@ -408,7 +402,6 @@ pub struct DepositDue {
     pub by: Timestamp,
 }
 
-/// A committed unit.
 #[derive(Debug, Clone)]
 pub struct Done {
     pub outcome: Outcome,

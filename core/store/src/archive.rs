@@ -122,7 +122,6 @@ pub async fn list_receipts(
     statement::list(conn, sql, (references,)).await
 }
 
-/// An entry of the ledger.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ArchivedEntry {
     pub reference: String,

@@ -53,7 +53,6 @@ pub(super) use self::availability::Watch;
 pub(super) use self::primary::Primary;
 use self::relay::{Route, Upstream};
 
-/// PEM files for TLS to the database.
 #[derive(Debug, Clone, Default)]
 pub struct TlsFiles {
     /// The only trusted authorities; without it the system's.
@@ -93,7 +92,6 @@ pub enum AddressError {
 /// is closed a little later.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// A statement.
     pub statement: Duration,
     /// Waiting for a lock.
     pub lock: Duration,

@@ -40,8 +40,8 @@ pub struct InsertBatch<'a> {
     pub executions: &'a [(Terms, State, i64)],
     pub permits: &'a [PermitHold],
     pub effects: &'a [NewEffect],
-    /// The lease of those that are inserted as claimed.
-    pub lease_secs: i32,
+    /// The claim's duration of those that are inserted as claimed.
+    pub claim_secs: i32,
     /// Records of requests without an unexpired record; [`StoreError::Stale`] if there is one.
     pub records: &'a [Record],
     pub receipts: &'a [NewReceipt],
@@ -108,9 +108,9 @@ permits as ( \
     from unnest({permit.chain_id}::int8[], {permit.owner}::text[], {permit.nonce}::text[], {permit.token}::text[], \
         {permit.amount}::text[], {permit.reference}::text[]) as u (c, o, n, t, a, r) returning 1), \
 effects as ( \
-    insert into effect (reference, kind, run_at, called, called_at, attempts, fence, lease_until) \
+    insert into effect (reference, kind, run_at, called, called_at, attempts, fence, claimed_until) \
     select r, k, a, c, case when c then now() end, c::int, c::int, \
-           case when c then now() + make_interval(secs => {effect.lease_secs}) end \
+           case when c then now() + make_interval(secs => {effect.claim_secs}) end \
     from unnest({effect.reference}::text[], {effect.kind}::text[], {effect.run_at}::timestamptz[], \
         {effect.claimed}::bool[]) as u (r, k, a, c) returning id, reference, kind, called), \
 recorded as ( \
@@ -244,7 +244,7 @@ fn parameters(rows: &InsertBatch<'_>, once: &[&NewChainCommand]) -> Result<Param
     all.bind("effect.kind", column(rows.effects, |effect| effect.kind.as_str()))?;
     all.bind("effect.run_at", column(rows.effects, |effect| effect.run_at))?;
     all.bind("effect.claimed", column(rows.effects, |effect| effect.is_claimed))?;
-    all.bind("effect.lease_secs", rows.lease_secs)?;
+    all.bind("effect.claim_secs", rows.claim_secs)?;
     bind_records(&mut all, rows.records)?;
     bind_receipts(&mut all, rows.receipts)?;
     bind_commands(&mut all, once)?;

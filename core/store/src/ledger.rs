@@ -42,7 +42,6 @@ impl StatementAccount {
     }
 }
 
-/// A posting to write.
 #[derive(Debug, Clone)]
 pub struct NewPosting {
     /// An execution, or a deposit's id.

@@ -92,7 +92,6 @@ impl StoreError {
         matches!(self, Self::Database(sqlx::Error::Database(error)) if error.is_unique_violation())
     }
 
-    /// The name of the violated constraint.
     pub fn constraint(&self) -> Option<&str> {
         match self {
             Self::Database(sqlx::Error::Database(error)) => error.constraint(),

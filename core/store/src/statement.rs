@@ -6,7 +6,6 @@ use sqlx::{Arguments as _, Decode, Encode, FromRow, PgConnection, Postgres, SqlS
 
 use crate::StoreError;
 
-/// The parameters of a statement.
 pub(crate) trait Parameters<'q> {
     fn arguments(self) -> sqlx::Result<PgArguments>;
 }

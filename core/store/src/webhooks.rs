@@ -65,7 +65,6 @@ impl FromRow<'_, PgRow> for Endpoint {
     }
 }
 
-/// An endpoint to register.
 #[derive(Debug, Clone)]
 pub struct NewEndpoint {
     pub id: String,
@@ -99,7 +98,6 @@ pub async fn insert(conn: &mut PgConnection, new: &NewEndpoint) -> Result<(), St
     statement::execute(conn, sql, parameters).await
 }
 
-/// The endpoint of a key.
 pub async fn find_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option<Endpoint>, StoreError> {
     let sql = "select * from webhook_endpoint where key_id = $1";
     statement::find(conn, sql, (key_id,)).await
@@ -194,7 +192,6 @@ pub async fn move_to_key(conn: &mut PgConnection, from: &str, to: &str) -> Resul
 }
 
 names! {
-    /// The kinds of notices to operators.
     pub enum NoticeKind {
         Failing = "failing",
         DeactivatedFailing = "deactivated_failing",
@@ -207,7 +204,6 @@ pub async fn insert_notice(conn: &mut PgConnection, id: &str, kind: NoticeKind) 
     statement::execute(conn, sql, (id, kind.as_str())).await
 }
 
-/// A stored notice.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Notice {
     pub id: i64,
@@ -276,7 +272,6 @@ pub async fn claim_key(
     }))
 }
 
-/// Stores the answer of a claimed key.
 pub async fn store_answer(
     conn: &mut PgConnection,
     id: &WebhookRecordId,

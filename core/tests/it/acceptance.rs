@@ -24,7 +24,6 @@ use dvp_testing::Harness;
 use dvp_testing::chain::failed;
 use dvp_testing::orders::{self, Terms, order_at, order_by};
 
-/// The harness's chain.
 const HOME: i64 = 31_337;
 const AMOUNT: u128 = 100_000_000;
 const RICH: WalletFacts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };

@@ -42,16 +42,11 @@ async fn an_order_whose_payout_is_due_begins_in_the_commit_of_its_acceptance() {
     let reference = harness.accept(order_for(&UNANSWERED)).await.reference;
     assert_eq!(written(&harness, &reference).await, ("paying".into(), 1, 2, 0, 1));
     assert_eq!(harness.events(&reference).await, ["intent.accepted", "payout.initiated"]);
-    let (steps, first, in_order): (Vec<i64>, bool, bool) = sqlx::query_as(
-        "select (select array_agg(distinct step) from ledger_entry where reference = $1), \
+    let sql = "select (select array_agg(distinct step) from ledger_entry where reference = $1), \
                 (select last_occurred_at is null from execution where reference = $1), \
                 (select bool_and(occurred_at = accepted_at and observed_at >= occurred_at) \
-                 from event join execution using (reference) where reference = $1)",
-    )
-    .bind(&reference)
-    .fetch_one(harness.pool())
-    .await
-    .unwrap();
+                 from event join execution using (reference) where reference = $1)";
+    let (steps, first, in_order): (Vec<i64>, bool, bool) = harness.row_of(sql, &reference).await;
     assert_eq!((steps, first, in_order), (vec![1], true, true));
     harness.check_books().await;
 }

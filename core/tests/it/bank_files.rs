@@ -220,11 +220,7 @@ async fn a_payment_is_moved_to_the_bank_once_by_any_number_of_processes() {
     assert_eq!(count(place.files.folder().outbox()).await, 1);
     // A process that stopped between its row and the file's move, before and after it.
     for status in ["staged", "sent"] {
-        sqlx::query("update bank_payment set status = $1")
-            .bind(status)
-            .execute(place.harness.pool())
-            .await
-            .unwrap();
+        place.harness.run_of("update bank_payment set status = $1", status).await;
         let status = place.files.status(&request).await.unwrap();
         assert!(matches!(status, RailStatus::Known(RailAnswer::InProgress { .. })), "{status:?}");
     }
@@ -320,7 +316,7 @@ impl BankScene {
     /// The call of an earlier process is due to be asked about.
     async fn is_due(&self) {
         let called = "update effect set called = true, called_at = now() - interval '1 minute', run_at = now() \
-                      where lease_until is null";
+                      where claimed_until is null";
         self.harness.run(called).await;
     }
 
@@ -343,14 +339,9 @@ impl BankScene {
     /// As if the process had stopped between a payment's row and the move of its file.
     pub(crate) async fn take_back(&self, end_to_end_id: &str) {
         let (folder, name) = (self.files.folder().outbox(), format!("{end_to_end_id}.xml"));
-        let staged: (String,) = sqlx::query_as(
-            "update bank_payment set status = 'staged', giving_at = null where end_to_end_id = $1 \
-             returning staged_file",
-        )
-        .bind(end_to_end_id)
-        .fetch_one(self.harness.pool())
-        .await
-        .unwrap();
+        let sql = "update bank_payment set status = 'staged', giving_at = null where end_to_end_id = $1 \
+             returning staged_file";
+        let staged: (String,) = self.harness.row_of(sql, end_to_end_id).await;
         std::fs::rename(folder.join(&name), folder.with_file_name("staging").join(staged.0)).unwrap();
         std::fs::remove_file(folder.with_file_name("given").join(name)).unwrap();
     }

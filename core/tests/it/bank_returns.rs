@@ -61,7 +61,7 @@ impl BankScene {
         let failed =
             "select count(*) from execution where state #>> '{failure,code}' = 'beneficiary_account_closed'";
         wait_for("the bank's answer", || async {
-            let due = "update effect set run_at = now() where kind = 'payout' and lease_until is null";
+            let due = "update effect set run_at = now() where kind = 'payout' and claimed_until is null";
             self.harness.run(due).await;
             (self.harness.count(failed).await == 1).then_some(())
         })

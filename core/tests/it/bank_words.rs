@@ -72,12 +72,10 @@ impl BankScene {
         (scene, reference, amount)
     }
 
-    /// The id of the only payment.
     pub(crate) async fn own_id(&self) -> String {
         self.harness.row::<(String,)>("select end_to_end_id from bank_payment").await.0
     }
 
-    /// The amount of the only payment.
     pub(crate) async fn amount(&self) -> String {
         let amount = "select (amount / 100)::numeric(20, 2)::text from bank_payment";
         self.harness.row::<(String,)>(amount).await.0

@@ -58,10 +58,7 @@ async fn orders_events_partners_operators_and_keys_carry_the_cell() {
     }
     let rest = issued.api_key.strip_prefix("svc_test_c00a_").unwrap();
     assert_eq!(rest.len(), 48);
-    let shown: (String,) = sqlx::query_as("select key_prefix from api_key where id = $1")
-        .bind(&issued.key_id)
-        .fetch_one(harness.pool())
-        .await
-        .unwrap();
+    let shown: (String,) =
+        harness.row_of("select key_prefix from api_key where id = $1", &issued.key_id).await;
     assert_eq!(shown.0, format!("svc_test_c00a_{}", &rest[..12]));
 }

@@ -48,13 +48,9 @@ fn sell(min_output: u128) -> IntentRequest {
 
 /// The user has deposited so much in all, as deep as it has to be.
 pub(crate) async fn deposit(harness: &Harness, reference: &str, total: u128) {
-    sqlx::query(
-        "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number) \
-         values (31337, 100, sha256('h'), 90, 100) on conflict do nothing",
-    )
-    .execute(harness.pool())
-    .await
-    .unwrap();
+    let sql = "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number) \
+         values (31337, 100, sha256('h'), 90, 100) on conflict do nothing";
+    harness.run(sql).await;
     sqlx::query(
         "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract, event, \
                                 entity, seq, deposit) \
@@ -129,12 +125,8 @@ async fn an_order_is_filled_at_the_price_when_its_deposit_is_there() {
         deposit(&harness, reference, COIN).await;
     }
     harness.wait_for_state(&lower, "locking").await;
-    let output: (String,) =
-        sqlx::query_as("select terms #>> '{output,amount}' from execution where reference = $1")
-            .bind(&lower)
-            .fetch_one(harness.pool())
-            .await
-            .unwrap();
+    let sql = "select terms #>> '{output,amount}' from execution where reference = $1";
+    let output: (String,) = harness.row_of(sql, &lower).await;
     let output: u128 = output.0.parse().unwrap();
     assert!((240_000..250_000).contains(&output), "{output}");
     harness.wait_for_state(&refused, "failed").await;

@@ -103,7 +103,6 @@ async fn commands(harness: &Harness, reference: &str, kind: &str) -> usize {
     kinds.iter().filter(|(one,)| one == kind).count()
 }
 
-/// The time of the payout, by its event.
 async fn paid_at(harness: &Harness, reference: &str) -> DateTime<Utc> {
     let row: (DateTime<Utc>,) = harness
         .row_of("select occurred_at from event where reference = $1 and type = 'payout.completed'", reference)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use dvp_sandbox::embedded::TestDatabase;
+use dvp_store::database::lease;
 use dvp_store::webhooks::deliveries::{self, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin};
 use dvp_store::webhooks::leases::{self, EndpointLease};
 use dvp_store::{PgConnection, PgPool, partners::registry, webhooks};
@@ -53,13 +54,13 @@ async fn queue_in(conn: &mut PgConnection, endpoint: &str) {
     deliveries::insert(conn, &[new]).await.unwrap();
 }
 
-async fn take(pool: &PgPool, holder: Uuid, lease: Duration) -> Vec<EndpointLease> {
-    leases::take(&mut pool.acquire().await.unwrap(), holder, lease, 100).await.unwrap()
+async fn acquire(pool: &PgPool, owner: Uuid, ttl: Duration) -> Vec<EndpointLease> {
+    leases::acquire(&mut pool.acquire().await.unwrap(), owner, ttl, 100).await.unwrap()
 }
 
-async fn renew(pool: &PgPool, holder: Uuid, held: &[EndpointLease]) -> leases::Renewed {
+async fn renew(pool: &PgPool, owner: Uuid, held: &[EndpointLease]) -> leases::Renewed {
     let mut tx = pool.begin().await.unwrap();
-    let renewed = leases::renew(&mut tx, holder, held, LONG).await.unwrap();
+    let renewed = leases::renew(&mut tx, owner, held, LONG).await.unwrap();
     tx.commit().await.unwrap();
     renewed
 }
@@ -80,11 +81,11 @@ async fn an_outcome_is_written_only_under_its_leases_fence() {
     let pool = database.pool();
     queue(pool, "whe_0").await;
     let (slow, quick) = (Uuid::new_v4(), Uuid::new_v4());
-    let slows = take(pool, slow, ENDED).await;
+    let slows = acquire(pool, slow, ENDED).await;
     let id = due(pool, "whe_0").await[0];
-    let quicks = take(pool, quick, LONG).await;
+    let quicks = acquire(pool, quick, LONG).await;
     assert_eq!((slows[0].fence, quicks[0].fence), (1, 2));
-    assert!(take(pool, slow, LONG).await.is_empty());
+    assert!(acquire(pool, slow, LONG).await.is_empty());
     let mut conn = pool.acquire().await.unwrap();
     for next in [Next::Delivered, Next::Failed, Next::Again(LONG)] {
         let late = deliveries::end(&mut conn, &slows, &[ended(id, 1, 1, next)]).await.unwrap();
@@ -154,8 +155,8 @@ async fn a_disabled_partner_is_sent_nothing_until_it_is_enabled() {
     let database = harness(2).await;
     let pool = database.pool();
     queue(pool, "whe_0").await;
-    let (holder, other) = (Uuid::new_v4(), Uuid::new_v4());
-    let held = take(pool, holder, LONG).await;
+    let (owner, other) = (Uuid::new_v4(), Uuid::new_v4());
+    let held = acquire(pool, owner, LONG).await;
     assert_eq!((held.len(), due(pool, "whe_0").await.len()), (1, 1));
     let switch = async |is_enabled| {
         let mut tx = pool.begin().await.unwrap();
@@ -165,34 +166,34 @@ async fn a_disabled_partner_is_sent_nothing_until_it_is_enabled() {
     let found =
         async || webhooks::find_many(&mut pool.acquire().await.unwrap(), &["whe_0"]).await.unwrap().len();
     switch(false).await;
-    // It is due neither for the holder nor for another process.
+    // It is due neither for the owner nor for another process.
     assert_eq!((due(pool, "whe_0").await.len(), found().await), (0, 0));
     queue(pool, "whe_1").await;
-    assert!(take(pool, other, LONG).await.is_empty());
+    assert!(acquire(pool, other, LONG).await.is_empty());
     let kept: (i64,) = sqlx::query_as("select count(*) from webhook_queue").fetch_one(pool).await.unwrap();
     assert_eq!(kept.0, 2, "what is queued stays");
     switch(true).await;
     assert_eq!((due(pool, "whe_0").await.len(), found().await), (1, 1));
-    assert_eq!(take(pool, other, LONG).await.len(), 1);
+    assert_eq!(acquire(pool, other, LONG).await.len(), 1);
 }
 
 #[tokio::test]
-async fn an_expired_lease_keeps_its_fence_until_it_is_taken() {
+async fn an_expired_lease_keeps_its_fence_until_it_is_acquired() {
     let database = harness(1).await;
     let pool = database.pool();
     queue(pool, "whe_0").await;
     let (first, second) = (Uuid::new_v4(), Uuid::new_v4());
-    let held = take(pool, first, ENDED).await;
+    let held = acquire(pool, first, ENDED).await;
     assert_eq!(renew(pool, first, &held).await.held, ["whe_0"]);
-    assert!(take(pool, second, LONG).await.is_empty());
+    assert!(acquire(pool, second, LONG).await.is_empty());
     leases::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
-    assert_eq!(take(pool, second, LONG).await.len(), 1);
+    assert_eq!(acquire(pool, second, LONG).await.len(), 1);
     assert!(renew(pool, first, &held).await.held.is_empty());
-    // A late release does not affect the new holder.
+    // A late release does not affect the new owner.
     leases::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
-    assert!(take(pool, first, LONG).await.is_empty());
-    leases::free_all(&mut pool.acquire().await.unwrap()).await.unwrap();
-    assert_eq!(take(pool, first, LONG).await.len(), 1);
+    assert!(acquire(pool, first, LONG).await.is_empty());
+    lease::release_all(&mut pool.acquire().await.unwrap()).await.unwrap();
+    assert_eq!(acquire(pool, first, LONG).await.len(), 1);
 }
 
 #[tokio::test]
@@ -205,15 +206,15 @@ async fn processes_share_the_leases_of_endpoints_with_due_deliveries() {
     let (first, second) = (Uuid::new_v4(), Uuid::new_v4());
     assert_eq!(renew(pool, first, &[]).await.share, 0);
     renew(pool, second, &[]).await;
-    let firsts = take(pool, first, LONG).await;
-    assert_eq!((firsts.len(), take(pool, first, LONG).await.len()), (3, 0));
-    assert_eq!(take(pool, second, LONG).await.len(), 3);
+    let firsts = acquire(pool, first, LONG).await;
+    assert_eq!((firsts.len(), acquire(pool, first, LONG).await.len()), (3, 0));
+    assert_eq!(acquire(pool, second, LONG).await.len(), 3);
     assert_eq!(renew(pool, first, &firsts).await.share, 3);
     // The first one leaves, and the other one takes them all.
     let mut conn = pool.acquire().await.unwrap();
     leases::release(&mut conn, &firsts).await.unwrap();
     leases::leave(&mut conn, first).await.unwrap();
-    assert_eq!(take(pool, second, LONG).await.len(), 3);
+    assert_eq!(acquire(pool, second, LONG).await.len(), 3);
 }
 
 #[tokio::test]

@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use dvp_domain::chain::ChainFact;
-use dvp_store::chain::open_facts::{claim, consume, free_all_claims};
+use dvp_store::chain::open_facts::{claim, consume};
+use dvp_store::database::lease;
 use dvp_testing::Harness;
 use sqlx::types::chrono::Utc;
 use uuid::Uuid;
 
 use crate::scenes;
 
-const LEASE: Duration = Duration::from_secs(10);
+const CLAIM: Duration = Duration::from_secs(10);
 
 /// The first byte of the entities that a worker claims, in order.
 async fn claimed(harness: &Harness, worker: Uuid, limit: i64) -> Vec<u8> {
     let mut conn = harness.pool().acquire().await.unwrap();
-    let facts = claim(&mut conn, worker, LEASE, 0, limit).await.unwrap();
+    let facts = claim(&mut conn, worker, CLAIM, 0, limit).await.unwrap();
     facts.iter().map(|fact| fact.entity[0]).collect()
 }
 
@@ -32,12 +33,12 @@ async fn a_fact_is_one_workers_until_its_claim_ends() {
     assert_eq!(claimed(&harness, other, 9).await, [2, 3]);
     assert_eq!(claimed(&harness, one, 9).await, [1, 1], "its own again");
     let mut conn = harness.pool().acquire().await.unwrap();
-    let facts = claim(&mut conn, one, LEASE, 0, 9).await.unwrap();
+    let facts = claim(&mut conn, one, CLAIM, 0, 9).await.unwrap();
     consume(&mut conn, &[facts[0].id]).await.unwrap();
     assert_eq!(claimed(&harness, other, 9).await, [2, 3]);
-    harness.advance(LEASE + Duration::from_secs(1)).await;
+    harness.advance(CLAIM + Duration::from_secs(1)).await;
     assert_eq!(claimed(&harness, other, 9).await, [1, 2, 3], "a worker that is gone holds nothing back");
     assert_eq!(claimed(&harness, one, 9).await, [0; 0]);
-    free_all_claims(&mut conn).await.unwrap();
+    lease::release_all(&mut conn).await.unwrap();
     assert_eq!(claimed(&harness, one, 9).await, [1, 2, 3]);
 }

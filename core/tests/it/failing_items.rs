@@ -20,7 +20,10 @@ use dvp_sandbox::bank::statement::StatementOf;
 use dvp_store::workers::{Step, Worker, in_database};
 use dvp_testing::Harness;
 use dvp_testing::chain::succeed_always;
-use dvp_testing::failing::{FailingScene, NamedScene, Running, named_others_go_on, others_go_on};
+use dvp_testing::failing::{
+    FailingScene, NamedScene, Running, each_named_step, each_step, free_leases, named_others_go_on,
+    others_go_on, steps,
+};
 use dvp_testing::market::Price;
 use dvp_testing::orders::order;
 use sqlx::PgPool;
@@ -95,27 +98,6 @@ fn every_loop_is_tried_at_every_step() {
     }
 }
 
-fn steps(worker: Worker) -> impl Iterator<Item = Step> {
-    Step::ALL.iter().copied().filter(move |step| step.worker() == worker)
-}
-
-async fn each_step(worker: Worker, scene: &impl FailingScene) {
-    for step in steps(worker) {
-        others_go_on(scene, step).await;
-    }
-}
-
-async fn each_named_step(worker: Worker, scene: &impl NamedScene) {
-    for step in steps(worker) {
-        named_others_go_on(scene, step).await;
-    }
-}
-
-/// The loop that was stopped before had one.
-async fn free_leases(pool: &PgPool) {
-    sqlx::query("update lease set expires_at = clock_timestamp()").execute(pool).await.unwrap();
-}
-
 /// Orders of a token, from their acceptance to their receipt.
 struct Orders(Harness);
 
@@ -124,12 +106,8 @@ impl FailingScene for Orders {
         self.0.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
-        let mut made = Vec::new();
-        for _ in 0..count {
-            made.push(self.0.accept(order("000123456789")).await.reference);
-        }
-        made
+    async fn make(&self) -> String {
+        self.0.accept(order("000123456789")).await.reference
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -205,23 +183,22 @@ impl FailingScene for Refunds {
         self.0.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
-        let made = self.0.make(count).await;
+    async fn make(&self) -> String {
+        let reference = self.0.make().await;
         let workers = Running(self.0.0.start_workers());
-        for reference in &made {
-            self.0.0.play_until(reference, |kind| kind == "create").await;
-            self.0.0.wait_for_state(reference, "committing").await;
-        }
+        self.0.0.play_until(&reference, |kind| kind == "create").await;
+        self.0.0.wait_for_state(&reference, "committing").await;
         drop(workers);
-        let failed = "update execution set state_name = 'payout_failed', \
-                          state = jsonb_set(state, '{lock,timelock_expires_at}', '1000') where reference = any($1)";
-        sqlx::query(failed).bind(&made).execute(self.pool()).await.unwrap();
-        made
+        reference
     }
 
     fn start(&self) -> JoinHandle<()> {
         let (engine, stopped) = (self.0.0.engine.clone(), self.0.0.stopped());
+        let failed = "update execution set state_name = 'payout_failed', \
+                          state = jsonb_set(state, '{lock,timelock_expires_at}', '1000') \
+                      where state_name = 'committing'";
         tokio::spawn(async move {
+            sqlx::query(failed).execute(engine.pool()).await.unwrap();
             // The interval of the loop is long: it is begun again and again.
             loop {
                 let pass = workflow::lateness::run(&engine, stopped.clone());
@@ -312,26 +289,22 @@ impl FailingScene for OldOrders {
         self.0.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
+    async fn make(&self) -> String {
         let workers = Running(self.0.start_workers());
-        let mut made = Vec::new();
-        for _ in 0..count {
-            let reference = self.0.accept(order("000123456789")).await.reference;
-            self.0.play_chain(&reference).await;
-            self.0.wait_for_state(&reference, "completed").await;
-            made.push(reference);
-        }
+        let reference = self.0.accept(order("000123456789")).await.reference;
+        self.0.play_chain(&reference).await;
+        self.0.wait_for_state(&reference, "completed").await;
         let open = "select count(*) from chain_fact where consumed_at is null";
         self.0.wait_for_count(open, 0).await;
         drop(workers);
         for old in [
-            "update execution set terminal_at = now() - interval '401 days' where reference = any($1)",
-            "update chain_command set state = 'done' where reference = any($1)",
-            "delete from effect where reference = any($1)",
+            "update execution set terminal_at = now() - interval '401 days' where reference = $1",
+            "update chain_command set state = 'done' where reference = $1",
+            "delete from effect where reference = $1",
         ] {
-            sqlx::query(old).bind(&made).execute(self.pool()).await.unwrap();
+            self.0.run_of(old, &reference).await;
         }
-        made
+        reference
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -398,25 +371,21 @@ impl FailingScene for Files {
         self.0.harness.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
-        let mut made = Vec::new();
-        for _ in 0..count {
-            let name = format!("{}.xml", Uuid::new_v4());
-            // Readable, and about nothing of ours.
-            let from = chrono::Utc::now();
-            let statement = StatementOf {
-                account: "999".into(),
-                currency: "USD".into(),
-                id: "S1".into(),
-                from,
-                to: from + chrono::TimeDelta::seconds(1),
-                opening: 0,
-                lines: Vec::new(),
-            };
-            drop_into(&self.0.files.folder().inbox(), &name, statement.render().as_bytes()).await.unwrap();
-            made.push(name);
-        }
-        made
+    async fn make(&self) -> String {
+        let name = format!("{}.xml", Uuid::new_v4());
+        // Readable, and about nothing of ours.
+        let from = chrono::Utc::now();
+        let statement = StatementOf {
+            account: "999".into(),
+            currency: "USD".into(),
+            id: "S1".into(),
+            from,
+            to: from + chrono::TimeDelta::seconds(1),
+            opening: 0,
+            lines: Vec::new(),
+        };
+        drop_into(&self.0.files.folder().inbox(), &name, statement.render().as_bytes()).await.unwrap();
+        name
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -441,7 +410,6 @@ async fn a_file_of_the_bank_that_fails_holds_up_no_other() {
     }
 }
 
-/// Payments that the bank refuses.
 struct Refusals(BankScene);
 
 impl FailingScene for Refusals {
@@ -449,20 +417,16 @@ impl FailingScene for Refusals {
         self.0.harness.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
-        let mut made = Vec::new();
-        for _ in 0..count {
-            let reference = Uuid::new_v4().simple().to_string();
-            let mut request = request("a", false);
-            request.reference = format!("{reference}{reference}");
-            request.account = "000123450002".into();
-            if let Some(beneficiary) = &mut request.beneficiary {
-                beneficiary.account = Some("000123450002".into());
-            }
-            self.0.files.submit(&request).await.unwrap();
-            made.push(end_to_end_id(&request.reference));
+    async fn make(&self) -> String {
+        let reference = Uuid::new_v4().simple().to_string();
+        let mut request = request("a", false);
+        request.reference = format!("{reference}{reference}");
+        request.account = "000123450002".into();
+        if let Some(beneficiary) = &mut request.beneficiary {
+            beneficiary.account = Some("000123450002".into());
         }
-        made
+        self.0.files.submit(&request).await.unwrap();
+        end_to_end_id(&request.reference)
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -495,17 +459,13 @@ impl FailingScene for Recalls {
         self.0.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
-        let payments = self.0.make(count).await;
-        let mut made = Vec::new();
-        for payment in payments {
-            let id = RecallId::from_unique(Uuid::new_v4().simple()).to_string();
-            let recall = "insert into bank_recall (id, end_to_end_id, execution, reason, status) \
-                          values ($1, $2, 'exe_x', 'DUPL', 'approved')";
-            sqlx::query(recall).bind(&id).bind(payment).execute(self.pool()).await.unwrap();
-            made.push(id);
-        }
-        made
+    async fn make(&self) -> String {
+        let payment = self.0.make().await;
+        let id = RecallId::from_unique(Uuid::new_v4().simple()).to_string();
+        let recall = "insert into bank_recall (id, end_to_end_id, execution, reason, status) \
+                      values ($1, $2, 'exe_x', 'DUPL', 'approved')";
+        sqlx::query(recall).bind(&id).bind(payment).execute(self.pool()).await.unwrap();
+        id
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -580,14 +540,11 @@ impl FailingScene for Resting {
         self.harness.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
+    async fn make(&self) -> String {
         self.price.set(&self.harness.engine, "1");
-        let mut made = Vec::new();
-        for _ in 0..count {
-            made.push(resting(&self.harness, patient()).await.reference);
-        }
+        let reference = resting(&self.harness, patient()).await.reference;
         self.price.set(&self.harness.engine, "1.1");
-        made
+        reference
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -624,14 +581,10 @@ impl FailingScene for Older {
         self.0.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
-        let mut made = Vec::new();
-        for _ in 0..count {
-            let id = Uuid::new_v4().to_string();
-            keep_as(&self.0, Strategy::Instant, &id).await;
-            made.push(id);
-        }
-        made
+    async fn make(&self) -> String {
+        let id = Uuid::new_v4().to_string();
+        keep_as(&self.0, Strategy::Instant, &id).await;
+        id
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -640,7 +593,7 @@ impl FailingScene for Older {
             let looping = Running(tokio::spawn(dvp_core::legacy::run(engine, stopped)));
             // The leases of attempts that failed last longer than their delays.
             loop {
-                let free = "update legacy_intent set lease_until = null where lease_until < now() + interval '20 seconds'";
+                let free = "update legacy_intent set claimed_until = null where claimed_until < now() + interval '20 seconds'";
                 sqlx::query(free).execute(&pool).await.unwrap();
                 tokio::time::sleep(BRIEFLY).await;
                 assert!(!looping.0.is_finished());

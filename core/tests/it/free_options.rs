@@ -77,10 +77,7 @@ async fn a_wallet_that_is_emptied_after_each_acceptance_cools_down() {
         listed.iter().map(|row| (row.scope.as_str(), row.subject.as_str(), row.orders)).collect();
     assert_eq!(listed, [("wallet", wallet.address().to_string().to_lowercase().as_str(), 5)]);
     // A while later its orders are accepted again.
-    sqlx::query("update cool_down set until = now() - interval '1 second'")
-        .execute(&mut *conn)
-        .await
-        .unwrap();
+    harness.run("update cool_down set until = now() - interval '1 second'").await;
     submit(engine, acme, of(&wallet, 0)).await.unwrap();
     harness.check_books().await;
 }

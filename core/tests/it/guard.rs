@@ -68,7 +68,7 @@ async fn a_hanging_rail_does_not_delay_other_orders() {
         let swift = harness.accept(order("000123456789")).await.reference;
         harness.play_until(&swift, |kind| kind == "settle").await;
         harness.wait_for_state(&swift, "completed").await;
-        let held = "select count(*) from effect where kind = 'payout' and lease_until > now() and attempts = 1 \
+        let held = "select count(*) from effect where kind = 'payout' and claimed_until > now() and attempts = 1 \
                     and reference = $1";
         if count(held, &stuck).await == 1 {
             return;
@@ -113,14 +113,10 @@ async fn a_calls_time_limit_follows_its_claim() {
 async fn work_waiting_for_a_hung_rail_takes_no_other_works_place() {
     let harness = scenes::harness().await;
     harness.accept(order("0001")).await;
-    sqlx::query(
-        "insert into effect (reference, kind, run_at) \
+    let sql = "insert into effect (reference, kind, run_at) \
          select 'exe_' || n, case when n <= 600 then 'payout' else 'offramp' end, now() - make_interval(secs => 1000 - n) \
-         from generate_series(1, 601) as n",
-    )
-    .execute(harness.pool())
-    .await
-    .unwrap();
+         from generate_series(1, 601) as n";
+    harness.run(sql).await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let rooms = effects::Rooms { own: 10, offramp: 10, payout: 20 };
     let claimed = effects::claim(&mut conn, 30, 12, rooms).await.unwrap();

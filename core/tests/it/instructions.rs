@@ -119,10 +119,7 @@ async fn a_request_about_an_instruction_that_changed_is_refused() {
     let first = requested(&harness, "bene_a:dest_1").await.approval.id;
     approve(&mut conn, &first, "kim", "seen").await.unwrap();
     let second = requested(&harness, "bene_b:dest_2").await.approval.id;
-    sqlx::query("update settlement_instruction set account = 'bene_d:dest_4'")
-        .execute(&mut *conn)
-        .await
-        .unwrap();
+    harness.run("update settlement_instruction set account = 'bene_d:dest_4'").await;
     let late = approve(&mut conn, &second, "kim", "seen").await;
     let is_moved =
         matches!(late, Err(ApprovalError::Instruction(InstructionError::Change(ChangeError::Moved))));

@@ -90,11 +90,8 @@ async fn a_deposit_is_posted_once_per_id() {
     assert_eq!(deposit("wire-2", u128::MAX - 500).await, Deposited::Posted);
     let more = balances::deposit(&mut conn, "wire-3", &owner, "USD", Minor::new(1)).await.unwrap_err();
     assert_eq!(more.constraint(), Some("account_balance_fits"));
-    let text: (String,) =
-        sqlx::query_as("select available::text from account_balance where owner_kind = 'partner'")
-            .fetch_one(&mut *conn)
-            .await
-            .unwrap();
+    let sql = "select available::text from account_balance where owner_kind = 'partner'";
+    let text: (String,) = harness.row(sql).await;
     assert_eq!(text.0, u128::MAX.to_string());
 }
 
@@ -122,10 +119,7 @@ async fn thousands_of_postings_in_one_statement_are_checked_together() {
     let postings: Vec<NewPosting> = (0..5_000).map(posting).collect();
     add(&mut conn, &postings).await.unwrap();
     harness.check_books().await;
-    let sum: (String,) =
-        sqlx::query_as("select sum(available)::text from account_balance where owner like 'lp%'")
-            .fetch_one(&mut *conn)
-            .await
-            .unwrap();
+    let sql = "select sum(available)::text from account_balance where owner like 'lp%'";
+    let sum: (String,) = harness.row(sql).await;
     assert_eq!(sum.0, (5_000_u64 * 4_999 / 2).to_string());
 }

@@ -40,7 +40,6 @@ async fn wanted(harness: &Harness, id: &str, operation: &Operation) -> Result<Re
     request(&mut conn, id, operation, MAKER).await
 }
 
-/// Requests and approves.
 async fn post(harness: &Harness, id: &str, operation: &Operation) -> Result<(), ApprovalError> {
     let requested = wanted(harness, id, operation).await?;
     let mut conn = harness.pool().acquire().await.unwrap();
@@ -349,9 +348,7 @@ async fn a_changed_entry_is_found_at_once_or_when_its_hour_is_closed_by_the_whol
     assert_eq!(found(&harness, Compared::Whole).await, Some(1));
     let last = check::find_whole(&mut conn).await.unwrap().unwrap();
     assert_eq!((last.is_a_day_old, last.found), (false, 1));
-    sqlx::query("update ledger_check set whole_at = now() - interval '25 hours'")
-        .execute(&mut *conn)
-        .await
-        .unwrap();
+    let sql = "update ledger_check set whole_at = now() - interval '25 hours'";
+    harness.run(sql).await;
     assert!(check::find_whole(&mut conn).await.unwrap().unwrap().is_a_day_old);
 }

@@ -54,14 +54,10 @@ async fn harness() -> (Harness, sqlx::pool::PoolConnection<sqlx::Postgres>) {
     for (n, day) in ["2026-10-02", "2026-10-03", "2026-10-04", "2026-10-07"].into_iter().enumerate() {
         post_at(&mut conn, &format!("op-{n}"), &format!("{day}T12:00:00Z"), 1 << n).await.unwrap();
     }
-    sqlx::query(
-        "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount, recorded_at) \
+    let sql = "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount, recorded_at) \
          values ('d', 1, 1, 'deposit', 'external', 'provider:south', 'total', 'USD', -70, '2026-10-03T10:00:00Z'), \
-                ('d', 1, 2, 'deposit', 'provider', 'south', 'available', 'USD', 70, '2026-10-03T10:00:00Z')",
-    )
-    .execute(&mut *conn)
-    .await
-    .unwrap();
+                ('d', 1, 2, 'deposit', 'provider', 'south', 'available', 'USD', 70, '2026-10-03T10:00:00Z')";
+    harness.run(sql).await;
     close(&harness, "2026-10-08").await;
     (harness, conn)
 }

@@ -60,7 +60,7 @@ pub(crate) async fn keep_as(harness: &Harness, strategy: Strategy, id: &str) {
 }
 
 async fn due_again(harness: &Harness) {
-    let due = "update legacy_intent set run_at = now(), lease_until = null";
+    let due = "update legacy_intent set run_at = now(), claimed_until = null";
     harness.run(due).await;
 }
 
@@ -139,7 +139,7 @@ async fn stage(harness: &Harness) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_beyond_its_lease_executes_nothing_after_another_worker_decided() {
+async fn a_turn_beyond_its_claim_executes_nothing_after_another_worker_decided() {
     let harness = scenes::harness().await;
     harness.fund("north", "EUR", 100_000_000).await;
     harness.deposit("USD", 1_000_000).await;
@@ -162,7 +162,7 @@ async fn a_turn_beyond_its_lease_executes_nothing_after_another_worker_decided()
     wait_for("the first turn's intent", || async { (stage(&harness).await == "submitting").then_some(()) })
         .await;
 
-    // Its lease ends. A second worker sees no offer, and postpones the order to its next window.
+    // Its claim ends. A second worker sees no offer, and postpones the order to its next window.
     due_again(&harness).await;
     assert_eq!(turns(&without_offers).await.unwrap(), 1);
     assert_eq!(stage(&harness).await, "queued");

@@ -133,15 +133,11 @@ pub(crate) async fn of_session(harness: &Harness, reference: &str) {
 
 /// The columns of the whole database that contain one of the words, however they are typed.
 pub(crate) async fn columns_with(harness: &Harness, words: &[&str]) -> Vec<String> {
-    let columns: Vec<(String, String, String)> = sqlx::query_as(
-        "select c.table_name::text, c.column_name::text, c.data_type::text from information_schema.columns c \
+    let sql = "select c.table_name::text, c.column_name::text, c.data_type::text from information_schema.columns c \
          join information_schema.tables t using (table_schema, table_name) \
          where c.table_schema = 'public' and t.table_type = 'BASE TABLE' \
-           and c.data_type in ('text', 'json', 'jsonb', 'bytea', 'ARRAY', 'character varying', 'tsvector')",
-    )
-    .fetch_all(harness.pool())
-    .await
-    .unwrap();
+           and c.data_type in ('text', 'json', 'jsonb', 'bytea', 'ARRAY', 'character varying', 'tsvector')";
+    let columns: Vec<(String, String, String)> = harness.rows(sql).await;
     assert!(columns.len() > 200, "{} columns", columns.len());
     let mut found = Vec::new();
     for (table, column, kind) in columns {
@@ -152,11 +148,7 @@ pub(crate) async fn columns_with(harness: &Harness, words: &[&str]) -> Vec<Strin
         for word in words {
             let statement =
                 format!("select count(*) from \"{table}\" where position($1 in lower({text})) > 0");
-            let count: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(statement))
-                .bind(word)
-                .fetch_one(harness.pool())
-                .await
-                .unwrap();
+            let (count,): (i64,) = harness.row_of(sqlx::AssertSqlSafe(statement), word).await;
             if count > 0 {
                 found.push(format!("{table}.{column}: {word}"));
             }

@@ -107,7 +107,7 @@ async fn workers_that_stop_leave_no_claimed_work() {
     wait_for("a call in progress", called).await;
     stop.send_replace(true);
     workers.await.unwrap();
-    assert_eq!(harness.count("select count(*) from effect where lease_until is not null").await, 0);
+    assert_eq!(harness.count("select count(*) from effect where claimed_until is not null").await, 0);
     // Others take up what is left.
     harness.start_workers_using(RailUse::of(Arc::new(Inventory)), RailUse::of(clerk));
     harness.wait_for_count("select count(*) from execution where state_name = 'completed'", 6).await;
@@ -161,7 +161,7 @@ async fn a_leg_made_due_while_it_is_queried_is_queried_again_at_once() {
     let reference = harness.accept(order_for(&terms)).await.reference;
     // So often queried before that the next query is half an hour later, or more.
     let often = "update effect set attempts = 20, run_at = now() + interval '1 h' \
-                 where lease_until is null and last_result = 'in progress'";
+                 where claimed_until is null and last_result = 'in progress'";
     wait_for("a query", || async { (harness.run(often).await > 0).then_some(()) }).await;
     slow.known.store(ANSWER_ON_ITS_WAY, Ordering::SeqCst);
     harness.run("update effect set run_at = now()").await;

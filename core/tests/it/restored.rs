@@ -128,7 +128,7 @@ async fn an_order_that_its_bank_or_desk_knows_does_not_end_before_its_beginning(
         // Nobody works at the moment of the dump.
         working.abort();
         let _ = working.await;
-        harness.run("update effect set lease_until = null, called = false").await;
+        harness.run("update effect set claimed_until = null, called = false").await;
         copy::save(harness.pool()).await;
         service.say(Some(json!({"verdict": "pass"})));
         let working = work(&harness, &first);
@@ -252,7 +252,7 @@ async fn an_order_of_money_that_was_filled_before_a_restore_is_filled_again_by_t
     tokio::spawn(ranges::run(engine.clone(), harness.stopped()));
     for (reference, [input, output]) in references.iter().zip(&filled) {
         wait_for("the word of the rail", || async {
-            let known = "select last_result from effect where reference = $1 and lease_until is null \
+            let known = "select last_result from effect where reference = $1 and claimed_until is null \
                              and last_result like 'filled before a restore%'";
             harness.rows_of::<(String,)>(known, reference).await.pop()
         })

@@ -198,13 +198,9 @@ async fn expired_rows_are_deleted_and_younger_ones_and_orders_stay() {
 #[tokio::test(flavor = "multi_thread")]
 async fn more_rows_than_one_statement_takes_are_deleted_in_one_round() {
     let harness = scenes::harness().await;
-    sqlx::query(
-        "insert into request_nonce (key_id, nonce, partner_id, expires_at) \
-         select 'key_1', n::text, 'ptn_1', now() - interval '1 day' from generate_series(1, 2500) n",
-    )
-    .execute(harness.pool())
-    .await
-    .unwrap();
+    let sql = "insert into request_nonce (key_id, nonce, partner_id, expires_at) \
+         select 'key_1', n::text, 'ptn_1', now() - interval '1 day' from generate_series(1, 2500) n";
+    harness.run(sql).await;
     round(harness.pool(), &Ages::default()).await;
     assert_eq!(harness.count("select count(*) from request_nonce").await, 0);
 }

@@ -280,7 +280,7 @@ async fn a_killed_worker_screens_again_and_the_order_begins_once() {
     assert!(verdicts(&harness, &reference).await.is_empty(), "nothing was said");
     service.say(Some(json!({"verdict": "pass"})));
     // Its claim expires.
-    harness.run("update effect set lease_until = now() - interval '1 s'").await;
+    harness.run("update effect set claimed_until = now() - interval '1 s'").await;
     for _ in 0..2 {
         work(&harness, &harness.engine_under(screening()));
     }
@@ -342,7 +342,7 @@ async fn operators_who_refuse_an_order_overrule_a_worker_that_comes_back_with_a_
     // Its claim expires as if it had stalled, and nobody else claims the work before it comes back.
     let mut tx = harness.pool().begin().await.unwrap();
     let expire =
-        "update effect set lease_until = now() - interval '1 s', called_at = now() - interval '1 min'";
+        "update effect set claimed_until = now() - interval '1 s', called_at = now() - interval '1 min'";
     sqlx::query(expire).execute(&mut *tx).await.unwrap();
     approve(&mut tx, &id, "mika", "seen").await.unwrap();
     sqlx::query("update effect set run_at = now() + interval '1 h'").execute(&mut *tx).await.unwrap();

@@ -91,10 +91,7 @@ async fn a_failed_leg_ends_the_intent_with_the_funds_locked() {
     assert_eq!(view["status"], "failed");
     assert_eq!(view["failure"]["code"], "beneficiary_account_closed");
     let object: (serde_json::Value,) =
-        sqlx::query_as("select object from event order by position desc limit 1")
-            .fetch_one(payout.pool())
-            .await
-            .unwrap();
+        payout.row("select object from event order by position desc limit 1").await;
     assert_eq!(object.0["fundsState"]["location"], "locked");
     assert_eq!(payout.count("select sum(reserved)::int8 from account_balance").await, 0);
     let lookup = payout.engine.receipt(&payout.tenant, RefType::ExecutionId, &pay).await.unwrap();
@@ -114,34 +111,28 @@ async fn an_interrupted_call_is_queried_before_it_is_repeated() {
     let harness = scenes::harness().await;
     let reference = harness.accept(order("000123456789")).await.reference;
     // A process that claimed the lock, then the conversion, and was killed right after its call reached the rail.
-    let mut conn = harness.pool().acquire().await.unwrap();
     harness.start_workers();
     harness.play_until(&reference, |kind| kind == "fill").await;
     harness.wait_for_state(&reference, "releasing").await;
     let before = executed(&harness, "payout").await;
     assert_eq!(before, (1, 1));
     // The same effect again, as if its end had never been written.
-    sqlx::query("insert into effect (reference, kind, run_at, called) values ($1, 'payout', now(), true)")
-        .bind(&reference)
-        .execute(&mut *conn)
-        .await
-        .unwrap();
+    let sql = "insert into effect (reference, kind, run_at, called) values ($1, 'payout', now(), true)";
+    harness.run_of(sql, &reference).await;
     harness.wait_for_count("select count(*) from effect where kind = 'payout'", 0).await;
     assert_eq!(executed(&harness, "payout").await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_a_dead_process_is_free_after_its_lease() {
+async fn a_claim_of_a_dead_process_is_free_after_its_end() {
     let harness = scenes::harness().await;
     harness.accept(order("000123456789")).await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let claimed = effects::claim(&mut conn, 30, 12, effects::Rooms::of_each(10)).await.unwrap();
     assert_eq!(claimed.iter().map(|c| c.kind).collect::<Vec<_>>(), [EffectKind::Lock]);
     assert!(effects::claim(&mut conn, 30, 12, effects::Rooms::of_each(10)).await.unwrap().is_empty());
-    sqlx::query("update effect set lease_until = now() - interval '1 second' where kind = 'lock'")
-        .execute(&mut *conn)
-        .await
-        .unwrap();
+    let sql = "update effect set claimed_until = now() - interval '1 second' where kind = 'lock'";
+    harness.run(sql).await;
     let again = effects::claim(&mut conn, 30, 12, effects::Rooms::of_each(10)).await.unwrap();
     assert!(again[0].called_before && again[0].fence > claimed[0].fence);
 }

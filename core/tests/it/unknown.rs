@@ -249,7 +249,7 @@ async fn work_of_a_lost_commit_is_not_handed_over_when_other_work_has_its_id() {
     assert!(matches!(answer, Err(EngineError::Unavailable(_))), "{answer:?}");
     proxy.has_lost().await;
     assert_eq!(harness.count("select count(*) from execution").await, 1, "{id} was lost");
-    let other = "insert into effect (id, reference, kind, run_at, called, called_at, fence, lease_until) \
+    let other = "insert into effect (id, reference, kind, run_at, called, called_at, fence, claimed_until) \
                  overriding system value \
                  select last_value, $1, 'reversal', now(), true, now(), 1, now() + interval '1 h' from effect_id_seq";
     harness.run_of(other, &first.reference).await;

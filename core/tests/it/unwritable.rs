@@ -175,7 +175,7 @@ async fn an_unreadable_decision_postpones_only_its_own_effect() {
             .unwrap();
     }
     harness.start_workers();
-    let put_off = "select count(*) from effect where unwritten >= 2 and last_result like '%verdict%' and lease_until is null";
+    let put_off = "select count(*) from effect where unwritten >= 2 and last_result like '%verdict%' and claimed_until is null";
     harness.wait_for_count(put_off, 1).await;
     harness.play_chain(&good).await;
     harness.wait_for_state(&good, "completed").await;

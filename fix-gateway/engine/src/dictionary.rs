@@ -16,7 +16,6 @@ use crate::tag::Tag;
 
 include!(concat!(env!("OUT_DIR"), "/dictionaries.rs"));
 
-/// One version's facts.
 #[derive(Debug)]
 pub struct Dictionary {
     /// By ascending tag.

@@ -47,7 +47,6 @@ impl Epoch {
     pub const ENDLESS: Self = Self(0);
 }
 
-/// The position of an instant in a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     /// There is a session. It ends at `until`; `None`: never.
@@ -105,7 +104,6 @@ impl Days {
     }
 }
 
-/// A fault in a schedule's description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     #[error("not a time of day (HH:MM or HH:MM:SS)")]

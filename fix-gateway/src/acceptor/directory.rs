@@ -3,13 +3,14 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use dvp_fix::{codec::Message, session::SessionConfig, tag};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, mpsc},
     time::Instant,
@@ -34,7 +35,6 @@ pub struct SessionKey {
 }
 
 impl SessionKey {
-    /// The key of a session with this configuration.
     pub fn of_session(config: &SessionConfig) -> Self {
         Self {
             begin_string: config.begin_string.clone(),
@@ -69,7 +69,6 @@ pub(crate) struct Entry {
     pub(crate) sender: mpsc::Sender<Attach>,
 }
 
-/// The process that has a session.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     Here(Entry),
@@ -98,13 +97,13 @@ impl Directory {
         gatekeeper: Arc<dyn Gatekeeper>,
     ) -> mpsc::Receiver<Attach> {
         let (sender, receiver) = mpsc::channel(1);
-        self.lock().insert(key, Entry { gatekeeper, sender });
+        self.sessions.lock().insert(key, Entry { gatekeeper, sender });
         receiver
     }
 
     /// Removes a session: it gets no more connections.
     pub fn withdraw(&self, key: &SessionKey) {
-        self.lock().remove(key);
+        self.sessions.lock().remove(key);
     }
 
     /// A directory whose supervisor calls [`Directory::refreshed`] repeatedly.
@@ -122,16 +121,16 @@ impl Directory {
 
     /// Replaces the sessions of other processes.
     pub(crate) fn set_elsewhere(&self, sessions: HashMap<SessionKey, String>) {
-        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = sessions;
+        *self.elsewhere.lock() = sessions;
     }
 
     /// A session of this process.
     pub(crate) fn find_here(&self, key: &SessionKey) -> Option<Entry> {
-        self.lock().get(key).cloned()
+        self.sessions.lock().get(key).cloned()
     }
 
     fn find_now(&self, key: &SessionKey) -> Option<Place> {
-        let at = || self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let at = || self.elsewhere.lock().get(key).cloned();
         self.find_here(key).map(Place::Here).or_else(|| at().map(Place::At))
     }
 
@@ -157,10 +156,5 @@ impl Directory {
             Some(refreshes) => drop(tokio::time::timeout_at(until, refreshes.done.notified()).await),
             None => tokio::time::sleep_until(until).await,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Entry>> {
-        // No code panics while it holds the map's lock.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -51,7 +51,6 @@ fn is_hidden(tag: Tag, value: &[u8]) -> bool {
     }
 }
 
-/// The row of a message.
 pub(super) fn archived(
     session: &str,
     is_outbound: bool,

@@ -31,7 +31,6 @@ const LAST_ATTEMPTS: u32 = 3;
 /// The shortest time between two log lines about messages that were left out.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// The task that writes the archive.
 pub(crate) struct Writer {
     queued: mpsc::Receiver<Chunk>,
     tally: Arc<Tally>,

@@ -13,7 +13,6 @@ use crate::application::{Application, Numbers, Renumbering};
 const END_MAX: Duration = Duration::from_secs(3);
 /// How long a session that ends waits for the peer's Logout, so that another process has it within two seconds of a stop.
 const DRAIN_MAX: Duration = Duration::from_millis(1500);
-/// The Logout text of an operator's command.
 const OPERATOR_TEXT: &str = "logged out by an operator";
 
 /// A command, and the channel for its result.
@@ -24,7 +23,6 @@ pub(crate) struct Control {
     pub(crate) answer: oneshot::Sender<Result<String, String>>,
 }
 
-/// An operator's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// Log the peer out with this text, and end the session.

@@ -9,13 +9,13 @@ use dvp_fix::{
 use tracing::info;
 
 use super::{Broken, CloseReason, Driver};
-use crate::application::{Application, Commit, Unavailable, UnderWay};
+use crate::application::{Application, Commit, Unavailable};
 
 /// The pending output, in order.
 pub(super) enum Pending {
     /// `next_in` is durable with it.
     Commit {
-        commit: UnderWay,
+        commit: Commit,
         generation: u64,
         next_in: SeqNum,
         since: Instant,
@@ -26,18 +26,10 @@ pub(super) enum Pending {
 
 impl<A: Application> Driver<A> {
     pub(super) fn push_commit(&mut self, commit: Commit, next_in: SeqNum) {
-        match commit {
-            Commit::Ready => {
-                self.session.note_durable(next_in);
-                self.pending.extend(self.ready.drain(..).map(Pending::Message));
-            }
-            Commit::UnderWay(commit) => {
-                // Queueing may have taken time.
-                self.read_clocks();
-                let (generation, since) = (self.generation, self.now.mono);
-                self.pending.push_back(Pending::Commit { commit, generation, next_in, since });
-            }
-        }
+        // Queueing may have taken time.
+        self.read_clocks();
+        let (generation, since) = (self.generation, self.now.mono);
+        self.pending.push_back(Pending::Commit { commit, generation, next_in, since });
     }
 
     /// The commit at the front has ended. If it is durable, its messages take its place.

@@ -8,7 +8,6 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use super::CloseReason;
 use crate::application::Unavailable;
 
-/// The counters of one session.
 pub(super) struct SessionMetrics {
     session: String,
     next_in: Gauge,

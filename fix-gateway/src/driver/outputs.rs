@@ -101,8 +101,8 @@ impl<A: Application> Driver<A> {
     }
 
     pub(super) fn turn(&mut self) -> (&mut A, Turn<'_>) {
-        let Self { app, session, enqueued_out, reached, ready, .. } = self;
-        (app, Turn::new(session, enqueued_out, &mut reached.reach, ready, self.now))
+        let Self { app, session, enqueued_out, reached, .. } = self;
+        (app, Turn::new(session, enqueued_out, &mut reached.reach, self.now))
     }
 
     /// Queues the commit of this turn's numbers, followed by the session messages that need it.

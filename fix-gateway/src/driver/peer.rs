@@ -20,7 +20,6 @@ use crate::{
 /// A connected peer. It is dropped with its connection, so that nothing of it counts for the next one.
 pub(super) struct Peer {
     pub(super) connection: Connection,
-    /// When it connected.
     pub(super) since: UtcNanos,
     /// How the peer was authenticated.
     pass: Pass,

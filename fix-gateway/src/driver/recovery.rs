@@ -21,7 +21,6 @@ impl<A: Application> Driver<A> {
     pub(super) async fn hang_up(&mut self, reason: CloseReason) {
         self.out.clear();
         self.batch.clear();
-        self.ready.clear();
         self.fetch = None;
         self.pending.retain(|pending| matches!(pending, Pending::Commit { .. }));
         self.session.disconnected();

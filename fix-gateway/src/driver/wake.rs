@@ -22,7 +22,6 @@ use crate::{
     connection::Attach,
 };
 
-/// The event that woke the driver.
 pub(super) enum Event {
     Attached(Box<Attach>),
     /// So many bytes were read, or some were written.
@@ -32,7 +31,6 @@ pub(super) enum Event {
     Reports,
     /// The connection may be read again.
     Read,
-    /// A resend may continue.
     Resend,
     /// The peer takes no bytes.
     Stalled,
@@ -131,7 +129,6 @@ impl<A: Application> Driver<A> {
     }
 }
 
-/// The purpose of a deadline.
 #[derive(Debug, Clone, Copy)]
 enum Ring {
     Shutdown,

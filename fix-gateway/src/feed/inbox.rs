@@ -1,9 +1,9 @@
 //! The events that the follower has read for one session, until the session takes them.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dvp_store::{fix::rows::FixOrder, orders::events::StoredEvent};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// More events that wait than this are read from the database.
@@ -49,7 +49,7 @@ impl Inbox {
     }
 
     pub(super) fn put(&self, event: StoredEvent, order: FixOrder) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.events.len() >= WAITING_MAX {
             waiting.events.clear();
             waiting.is_lost = true;
@@ -62,7 +62,7 @@ impl Inbox {
     }
 
     pub(super) fn lose(&self) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         waiting.events.clear();
         waiting.is_lost = true;
         drop(waiting);
@@ -70,7 +70,7 @@ impl Inbox {
     }
 
     pub(super) fn take(&self, after: i64, limit: usize) -> Taken {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.is_lost {
             waiting.is_lost = false;
             return Taken::Unknown;
@@ -85,11 +85,6 @@ impl Inbox {
             }
         }
         Taken::Events { events, has_more: !waiting.events.is_empty() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // No code panics while it holds the events.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

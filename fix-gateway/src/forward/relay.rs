@@ -1,13 +1,10 @@
 //! Copies between a peer and the owner of its session, with bounded buffers: who does not read makes the other side
 //! wait.
 
-use std::{
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use metrics::gauge;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split},
     net::TcpStream,
@@ -42,7 +39,7 @@ impl Relays {
     /// Copies between peer and owner until one of them ends. `read_ahead` are bytes of the peer that follow its Logon.
     pub(crate) fn start(&self, peer: Box<dyn Stream>, read_ahead: Vec<u8>, owner: TlsStream<TcpStream>) {
         let shutdown = self.shutdown.clone();
-        let mut tasks = self.lock();
+        let mut tasks = self.tasks.lock();
         while let Some(ended) = tasks.try_join_next() {
             report(ended);
         }
@@ -55,15 +52,10 @@ impl Relays {
     /// Notifies the owners that this process stops, and waits for the end of all connections.
     pub(crate) async fn stop(&self) {
         self.shutdown.cancel();
-        let mut tasks = std::mem::take(&mut *self.lock());
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
         while let Some(ended) = tasks.join_next().await {
             report(ended);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
-        // No code panics while it holds the set's lock.
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -89,7 +89,6 @@ pub(super) async fn write_stop(stream: &mut (impl AsyncWrite + Unpin)) -> io::Re
 pub(crate) enum Verdict {
     /// The session's bytes follow.
     Admitted,
-    /// The session is not here.
     NotHere,
     /// The session's driver did not take the connection in time.
     Busy,

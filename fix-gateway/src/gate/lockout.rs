@@ -9,14 +9,13 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use crate::{
-    limits::{Bucket, Pace},
-    sources::source_of,
-};
+use dvp_core::listeners::source::Source;
+use parking_lot::Mutex;
+
+use crate::limits::{Bucket, Pace};
 
 /// The maximum number of remembered pairs. Beyond it, only pairs with recent failures are kept.
 const REMEMBERED_MAX: usize = 65_536;
@@ -39,7 +38,7 @@ impl Default for Lockout {
 /// Attempts at all sessions of a process.
 #[derive(Debug)]
 pub(crate) struct Lockouts {
-    pairs: Mutex<HashMap<(String, IpAddr), Bucket>>,
+    pairs: Mutex<HashMap<(String, Source), Bucket>>,
     pace: Pace,
 }
 
@@ -51,8 +50,8 @@ impl Lockouts {
 
     /// Counts an attempt. `false`: it must not be checked.
     pub(crate) fn attempt(&self, session_id: &str, addr: IpAddr, now: Instant) -> bool {
-        let key = (session_id.to_owned(), source_of(addr));
-        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (session_id.to_owned(), Source::from(addr));
+        let mut pairs = self.pairs.lock();
         if pairs.len() >= REMEMBERED_MAX && !pairs.contains_key(&key) {
             pairs.retain(|_, bucket| !bucket.is_full(now));
             if pairs.len() >= REMEMBERED_MAX {
@@ -64,8 +63,8 @@ impl Lockouts {
 
     /// Refunds a successful attempt.
     pub(crate) fn succeeded(&self, session_id: &str, addr: IpAddr) {
-        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        pairs.remove(&(session_id.to_owned(), source_of(addr)));
+        let mut pairs = self.pairs.lock();
+        pairs.remove(&(session_id.to_owned(), Source::from(addr)));
     }
 }
 

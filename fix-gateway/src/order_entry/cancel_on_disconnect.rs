@@ -22,7 +22,6 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_secs(60);
 /// The maximum number of orders cancelled at one look.
 const LOOK_MAX: i64 = 100;
 
-/// The state of cancel on disconnect.
 pub(super) struct CancelOnDisconnect {
     /// `None`: orders stay.
     grace: Option<Duration>,

@@ -128,9 +128,7 @@ impl OrderEntry {
         let outbound = rows.outbound.clone();
         let part = self.part(numbers, Arc::new(move |_| rows.clone())).using(cl_ord_id);
         match self.engine.cancel(&self.tenant, &reference, Some(part)).await {
-            Ok(CancelOutcome::Cancelled) => {
-                Ok(Commit::under_way(std::future::ready(transmissible(outbound))))
-            }
+            Ok(CancelOutcome::Cancelled) => Ok(Box::pin(std::future::ready(transmissible(outbound)))),
             Ok(CancelOutcome::TooLate) => {
                 let rows = self.refuse_cancel(named, slot, Some(order), CancelRefusal::TooLate).await?;
                 self.refused_cancel(named, numbers, rows).await

@@ -28,7 +28,6 @@ use crate::{
 };
 
 impl OrderEntry {
-    /// Copies of the reports of a page of the feed.
     pub(super) async fn copied_reports(&self, turn: &mut Turn<'_>) -> Result<PageReports, Unavailable> {
         let mut conn = self.connection().await?;
         let page = fix_reports::list_copied(&mut conn, &self.session, self.feed_position, PAGE).await?;

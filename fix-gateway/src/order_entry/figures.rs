@@ -56,19 +56,9 @@ impl Unanswered {
 
     /// The same commit, counted as the order's answer when it ends.
     pub(super) fn answer(self, commit: Result<Commit, Unavailable>) -> Result<Commit, Unavailable> {
-        let work = match commit {
-            Ok(Commit::UnderWay(work)) => work,
-            Ok(Commit::Ready) => {
-                self.end(None);
-                return Ok(Commit::Ready);
-            }
-            Err(error) => {
-                self.end(Some(Failure::of(&error)));
-                return Err(error);
-            }
-        };
+        let work = commit.inspect_err(|error| self.end(Some(Failure::of(error))))?;
         let mut counted = Counted(Some(self));
-        Ok(Commit::under_way(async move {
+        Ok(Box::pin(async move {
             let done = work.await;
             counted.end(done.as_ref().err().map(Failure::of));
             done
@@ -105,9 +95,8 @@ impl Drop for Counted {
 
 /// The commit that parks an order: it answers nothing, and the peer sends the order again when it fails.
 pub(super) fn parking(commit: Commit) -> Commit {
-    let Commit::UnderWay(work) = commit else { return commit };
-    Commit::under_way(async move {
-        let done = work.await;
+    Box::pin(async move {
+        let done = commit.await;
         if let Err(error) = &done {
             Failure::of(error).count();
         }

@@ -1,16 +1,13 @@
 //! Messages that the database refused because of their data. The peer sends them again after the disconnect; then it is
 //! refused, so that one message cannot keep a session from going on.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashSet, sync::Arc};
 
 use dvp_fix::SeqNum;
+use parking_lot::Mutex;
 
 use crate::application::Commit;
 
-/// The text of the refusal.
 pub(super) const TEXT: &str = "the message cannot be stored";
 
 /// The subject of a commit.
@@ -29,10 +26,9 @@ pub(super) struct Unwritable(Arc<Mutex<HashSet<Subject>>>);
 impl Unwritable {
     /// The same commit; its subject is kept here if its data is why it fails.
     pub(super) fn watch(&self, subject: Subject, commit: Commit) -> Commit {
-        let Commit::UnderWay(work) = commit else { return commit };
         let failed = self.clone();
-        Commit::under_way(async move {
-            let done = work.await;
+        Box::pin(async move {
+            let done = commit.await;
             if done.as_ref().is_err_and(super::Unavailable::is_data) {
                 failed.with(|subjects| subjects.insert(subject));
             }
@@ -51,6 +47,6 @@ impl Unwritable {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut HashSet<Subject>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.0.lock())
     }
 }

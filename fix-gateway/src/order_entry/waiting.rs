@@ -20,7 +20,6 @@ pub(super) struct Ticket(u64);
 pub(super) enum Arrival {
     /// It is decided immediately.
     Proceeds,
-    /// It waits.
     Waits,
     /// Its ClOrdID is a parked order's.
     IsDuplicate,

@@ -20,7 +20,6 @@ pub(crate) enum Details {
     },
 }
 
-/// CxlRejReason(102).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CancelRefusal {
@@ -36,7 +35,6 @@ pub(crate) enum CancelRefusal {
 /// Symbol(55) of a report without a symbol that could be repeated.
 pub(crate) const NO_SYMBOL: &str = "[N/A]";
 
-/// The order's fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OrderFacts {
     pub(crate) symbol: String,
@@ -46,7 +44,6 @@ pub(crate) struct OrderFacts {
     pub(crate) order_qty: String,
     pub(crate) ord_type: String,
     pub(crate) price: Option<String>,
-    /// Account(1).
     pub(crate) account: Option<String>,
     /// SHA-256 of the body, hex: distinguishes a repetition from another order under the same ClOrdID.
     pub(crate) fingerprint: String,
@@ -58,7 +55,6 @@ pub(crate) struct OrderFacts {
     /// What the user has to deposit of a chain's coin, once accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deposit: Option<DepositFacts>,
-    /// The reason of its rejection.
     pub(crate) rejection: Option<Rejection>,
     /// The OrderCancelRequest whose answer has reported the cancellation already.
     pub(crate) cancelled_by: Option<String>,

@@ -31,11 +31,9 @@ const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 /// An immediate order may take this long to start settling.
 const IMMEDIATE_MILLIS: i64 = 5 * 60 * 1000;
 
-/// A parsed order.
 pub(crate) struct Order {
     pub(crate) cl_ord_id: String,
     pub(crate) request: IntentRequest,
-    /// The signer of its permit.
     pub(crate) signer: Option<Signer>,
     pub(crate) received_at: Timestamp,
 }
@@ -172,7 +170,6 @@ pub(super) fn currency(message: MessageRef<'_>, base: &Asset) -> Result<(), Stri
     if is_base { Ok(()) } else { Err(format!("Currency(15) must be {}, the base asset", base.symbol)) }
 }
 
-/// Side(54), if supported.
 pub(super) fn side(message: MessageRef<'_>) -> Option<Side> {
     match message.text(tags::SIDE) {
         Some("2") => Some(Side::Sell),
@@ -215,7 +212,6 @@ fn descriptor(asset: &Asset) -> AssetDescriptor {
     }
 }
 
-/// The bounds of an order.
 struct OrderBounds<'a> {
     message: MessageRef<'a>,
     side: Side,

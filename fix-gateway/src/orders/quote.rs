@@ -30,7 +30,6 @@ pub(crate) struct QuoteRequest<'a> {
     quote: &'a Asset,
 }
 
-/// Why no quote was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoQuote {
     UnknownSymbol,
@@ -165,7 +164,6 @@ impl Asked {
         Self { version, id: message.text(tags::QUOTE_REQ_ID).map(str::to_owned), symbol }
     }
 
-    /// The rejection and its type.
     pub(crate) fn refused(&self, refusal: &NoQuote) -> (MsgType, Body) {
         let body =
             Body::new().field(tags::TEXT, refusal.text()).maybe(tags::QUOTE_REQ_ID, self.id.as_deref());

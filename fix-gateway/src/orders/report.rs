@@ -21,7 +21,6 @@ use super::{
     tags,
 };
 
-/// The content of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReportContent {
     /// Received, and not decided yet.
@@ -59,7 +58,6 @@ pub(crate) struct Failure {
 /// The fields of a status request beside the order, and the fields that only its answers have.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusRequest<'a> {
-    /// OrdStatusReqID(790).
     pub(crate) ord_status_req_id: Option<&'a str>,
     pub(crate) mass: Option<MassAnswer<'a>>,
     pub(crate) receipt: Option<ReceiptFacts>,
@@ -73,7 +71,6 @@ pub(crate) struct MassAnswer<'a> {
     pub(crate) is_last: bool,
 }
 
-/// The receipt of a filled order.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceiptFacts {
     /// SHA-256 of the receipt, `0x` and hex.
@@ -102,7 +99,6 @@ impl StatusRequest<'_> {
     }
 }
 
-/// The identifiers of a report.
 #[derive(Debug, Clone)]
 pub(crate) struct Ids<'a> {
     pub(crate) cl_ord_id: &'a str,

@@ -18,7 +18,6 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A client's transport.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
@@ -113,12 +112,10 @@ impl Client {
         self.next().await.is_none()
     }
 
-    /// Logs out, and returns the answer.
     pub(crate) async fn log_out(&mut self) -> Message {
         self.ask("5", "", "5").await
     }
 
-    /// Begins the numbers anew.
     pub(crate) fn forget_numbers(&mut self) {
         self.next_out = 1;
         self.received.clear();

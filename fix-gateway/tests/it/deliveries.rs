@@ -54,7 +54,7 @@ impl Application for Recording {
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
         self.note(Step::Persisted { next_in: numbers.next_in });
-        Ok(Commit::under_way(async { Ok(Vec::new()) }))
+        Ok(Box::pin(async { Ok(Vec::new()) }))
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
@@ -69,7 +69,7 @@ impl Application for Recording {
         let answer =
             Stored { seq, msg_type: MsgType::BUSINESS_MESSAGE_REJECT, body, sending_time, resend: true };
         let may_commit = Arc::clone(&self.may_commit);
-        Ok(Commit::under_way(async move {
+        Ok(Box::pin(async move {
             may_commit.acquire().await.unwrap().forget();
             Ok(vec![answer])
         }))

@@ -36,7 +36,7 @@ impl Fickle {
 
     fn keep(&mut self, numbers: Numbers, messages: Vec<Stored>) -> Commit {
         self.numbers = (numbers.next_in, numbers.next_out);
-        Commit::under_way(async move {
+        Box::pin(async move {
             tokio::task::yield_now().await;
             Ok(messages)
         })
@@ -64,12 +64,12 @@ impl Application for Fickle {
     async fn deliver(&mut self, _: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         if self.is_down {
             turn.numbers();
-            return Ok(Commit::under_way(std::future::ready(Err(Unavailable::new("down".to_owned())))));
+            return Ok(Box::pin(std::future::ready(Err(Unavailable::new("down".to_owned())))));
         }
         let (seq, sending_time) = (turn.reserve(), turn.sending_time());
         let numbers = turn.numbers();
         if self.loads == 1 {
-            return Ok(Commit::under_way(async move {
+            return Ok(Box::pin(async move {
                 tokio::task::yield_now().await;
                 Err(Unavailable::data("no such text".to_owned()))
             }));

@@ -4,17 +4,13 @@ use std::time::Duration;
 
 use dvp_fix_gateway::{FixGateway, GatewayConfig};
 use dvp_store::workers::{Step, Worker, in_database};
-use dvp_testing::failing::{FailingScene, NamedScene, named_others_go_on, others_go_on};
+use dvp_testing::failing::{FailingScene, NamedScene, each_named_step, each_step};
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::harness::{FixHarness, add_session};
-
-fn steps(worker: Worker) -> impl Iterator<Item = Step> {
-    Step::ALL.iter().copied().filter(move |step| step.worker() == worker)
-}
 
 struct Sessions(FixHarness);
 
@@ -39,13 +35,8 @@ impl FailingScene for Sessions {
         self.0.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
-        let mut made = Vec::new();
-        for _ in 0..count {
-            let client = Uuid::new_v4().simple().to_string();
-            made.push(add_session(&self.0, "FIX.4.4", &client).await);
-        }
-        made
+    async fn make(&self) -> String {
+        add_session(&self.0, "FIX.4.4", &Uuid::new_v4().simple().to_string()).await
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -82,16 +73,12 @@ impl NamedScene for Sessions {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_fails_holds_up_no_other() {
-    let scene = Sessions(FixHarness::new().await);
-    for step in steps(Worker::FixSessions) {
-        others_go_on(&scene, step).await;
-    }
+    each_step(Worker::FixSessions, &Sessions(FixHarness::new().await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_all_sessions_share_is_listed_while_it_fails() {
     let scene = Sessions(FixHarness::new().await);
-    for step in steps(Worker::FixFeed).chain(steps(Worker::FixStatus)) {
-        named_others_go_on(&scene, step).await;
-    }
+    each_named_step(Worker::FixFeed, &scene).await;
+    each_named_step(Worker::FixStatus, &scene).await;
 }

@@ -58,7 +58,6 @@ impl DerefMut for FixHarness {
     }
 }
 
-/// A running gateway.
 pub(crate) struct Gateway {
     pub(crate) addr: SocketAddr,
     /// The further listeners.
@@ -281,7 +280,6 @@ pub(crate) async fn place(client: &mut Client, cl_ord_id: &str, account: &str, t
     client.report(cl_ord_id, "0").await
 }
 
-/// An OrderCancelRequest's body.
 pub(crate) fn cancel(id: &str, orig: &str) -> String {
     format!("11={id}|41={orig}|54=2|55=USDC/USD|60={}", Client::utc().to_millis_text())
 }

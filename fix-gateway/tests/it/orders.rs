@@ -15,11 +15,8 @@ async fn an_order_is_reported_from_new_to_filled() {
     assert_eq!(filled.text(150), Some("F"));
     assert_eq!((filled.text(14), filled.text(32), filled.text(151)), (Some("100"), Some("100"), Some("0")));
     let price: rust_decimal::Decimal = filled.text(31).unwrap().parse().unwrap();
-    let delivered: (String,) =
-        sqlx::query_as("select object->'output'->>'amountMinor' from event where type = 'payout.completed'")
-            .fetch_one(harness.pool())
-            .await
-            .unwrap();
+    let sql = "select object->'output'->>'amountMinor' from event where type = 'payout.completed'";
+    let delivered: (String,) = harness.row(sql).await;
     assert_eq!((price * rust_decimal::Decimal::from(10_000)).floor().to_string(), delivered.0);
     gateway.stop().await;
 }

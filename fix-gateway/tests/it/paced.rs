@@ -42,17 +42,14 @@ impl Application for Talker {
     }
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
-        self.memory.count(numbers);
-        Ok(Commit::Ready)
+        Ok(self.memory.commit(numbers, Vec::new()))
     }
 
     async fn deliver(&mut self, _: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         let (seq, sending_time) = (turn.reserve(), turn.sending_time());
         let body = Body::new().field(58, "x".repeat(2_000));
-        self.memory.keep(seq, MsgType::EXECUTION_REPORT, sending_time, &body);
-        turn.transmit(seq, MsgType::EXECUTION_REPORT, body);
-        self.memory.count(turn.numbers());
-        Ok(Commit::Ready)
+        let report = self.memory.keep(seq, MsgType::EXECUTION_REPORT, sending_time, body);
+        Ok(self.memory.commit(turn.numbers(), vec![report]))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -284,7 +284,9 @@ async fn a_stopped_process_hands_its_sessions_over_without_being_polled_for_it()
     client.send("5", "").await;
     while client.next().await.is_some() {}
     stopping.await.unwrap();
-    client.log_on_when_let_in(second.addr, LOGON).await;
+    // The number goes on where the first owner left it.
+    let answer = client.log_on_when_let_in(second.addr, LOGON).await;
+    assert_eq!(answer.seq().unwrap().0, logout.seq().unwrap().0 + 1);
     client.ask("D", &order("after", "12345678", LIMIT), "8").await;
     wait_until_all_are_at(&harness, &second).await;
     second.stop().await;
@@ -364,14 +366,9 @@ async fn a_frozen_processs_share_is_taken_before_the_next_look() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_processs_session_is_taken_when_its_lease_ends() {
     let harness = FixHarness::new().await;
-    sqlx::query(
-        "insert into lease (name, owner, fence, expires_at) \
-         values ('fix:' || $1, gen_random_uuid(), 1, clock_timestamp() + interval '3 s')",
-    )
-    .bind(SESSION)
-    .execute(harness.pool())
-    .await
-    .unwrap();
+    let sql = "insert into lease (name, owner, fence, expires_at) \
+         values ('fix:' || $1, gen_random_uuid(), 1, clock_timestamp() + interval '3 s')";
+    harness.run_of(sql, SESSION).await;
     let process = patient(&harness).await;
     wait_until_all_are_at(&harness, &process).await;
     process.stop().await;
@@ -385,16 +382,10 @@ async fn a_process_that_lost_a_session_commits_nothing_for_it() {
     let mut client = Client::connect(process.addr, "FIX.4.4", "ACME").await;
     client.log_on_when_let_in(process.addr, LOGON).await;
     // Another process has the session, as when this one was frozen, and has committed a report.
-    sqlx::query("update lease set owner = gen_random_uuid(), fence = fence + 1 where name = 'fix:' || $1")
-        .bind(SESSION)
-        .execute(harness.pool())
-        .await
-        .unwrap();
-    sqlx::query("update fix_session set next_out = next_out + 1, feed_position = 1000 where session_id = $1")
-        .bind(SESSION)
-        .execute(harness.pool())
-        .await
-        .unwrap();
+    let sql = "update lease set owner = gen_random_uuid(), fence = fence + 1 where name = 'fix:' || $1";
+    harness.run_of(sql, SESSION).await;
+    let sql = "update fix_session set next_out = next_out + 1, feed_position = 1000 where session_id = $1";
+    harness.run_of(sql, SESSION).await;
     let numbers =
         "select format('%s %s %s', next_in, next_out, feed_position) from fix_session where session_id = $1";
     let read = async || -> String {

@@ -43,13 +43,9 @@ async fn a_range_is_filled_when_it_has_fallen_to_the_market_and_one_at_the_marke
     let delivered = number(14) * number(31);
     assert!(delivered >= 98.into() && delivered < "99.37".parse().unwrap(), "{delivered}");
     // The protocol fee of what was sold, and not of all that might have been.
-    let fee: String = sqlx::query_scalar(
-        "select ((object #>> '{input,amountMinor}')::numeric - (object #>> '{offramp,fromAmountMinor}')::numeric)::text \
-         from event where type = 'payout.completed'",
-    )
-    .fetch_one(harness.pool())
-    .await
-    .unwrap();
+    let sql = "select ((object #>> '{input,amountMinor}')::numeric - (object #>> '{offramp,fromAmountMinor}')::numeric)::text \
+         from event where type = 'payout.completed'";
+    let (fee,): (String,) = harness.row(sql).await;
     let fee: rust_decimal::Decimal = fee.parse().unwrap();
     assert_eq!(number(12) * rust_decimal::Decimal::from(1_000_000), fee);
     client.send("D", &falling("met", "0.99", "0.9", 600_000)).await;

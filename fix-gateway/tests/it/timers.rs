@@ -23,14 +23,12 @@ impl Application for Slow {
     }
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
-        self.memory.count(numbers);
-        Ok(Commit::Ready)
+        Ok(self.memory.commit(numbers, Vec::new()))
     }
 
     async fn deliver(&mut self, _: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         tokio::time::sleep(self.each).await;
-        self.memory.count(turn.numbers());
-        Ok(Commit::Ready)
+        Ok(self.memory.commit(turn.numbers(), Vec::new()))
     }
 
     async fn stored(&mut self, slice: ResendSlice) -> Result<Vec<Stored>, Unavailable> {

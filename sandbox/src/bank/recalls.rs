@@ -100,33 +100,31 @@ impl Recall {
 
     /// The answer of a bank: what it says of the whole, and of single payments.
     fn resolution(&self, confirmation: &str, lines: &[Resolved<'_>], at: DateTime<Utc>) -> String {
-        let bank = || Node::of("Agt", [Node::of("FinInstnId", [Node::leaf("BICFI", "SANDUS33")])]);
-        let customer = || Node::of("Pty", [Node::leaf("Nm", self.name.clone())]);
+        let customer = |role: &str| Node::leaf(&format!("{role}/Pty/Nm"), self.name.clone());
         let assignment = [
             Node::leaf("Id", format!("R{}", self.order.end_to_end_id)),
-            Node::of("Assgnr", [bank()]),
-            Node::of("Assgne", [customer()]),
+            Node::leaf("Assgnr/Agt/FinInstnId/BICFI", "SANDUS33"),
+            customer("Assgne"),
             Node::leaf("CreDtTm", at.format("%Y-%m-%dT%H:%M:%SZ").to_string()),
         ];
-        let case = [Node::leaf("Id", self.case.clone()), Node::of("Cretr", [customer()])];
+        let case = [Node::leaf("Id", self.case.clone()), customer("Cretr")];
         let mut children = vec![
             Node::of("Assgnmt", assignment),
             Node::of("RslvdCase", case),
-            Node::of("Sts", [Node::leaf("Conf", confirmation)]),
+            Node::leaf("Sts/Conf", confirmation),
         ];
         if !lines.is_empty() {
             children.push(Node::of("CxlDtls", lines.iter().map(|line| self.payment(line))));
         }
-        let root = Node::of("Document", [Node::of("RsltnOfInvstgtn", children)]);
-        Document { namespace: Message::Camt029.namespace(), root }.render()
+        Message::Camt029.document("RsltnOfInvstgtn", children).render()
     }
 
     fn payment(&self, line: &Resolved<'_>) -> Node {
         let mut children = vec![Node::leaf("CxlStsId", format!("CS{}", self.order.bank_reference()))];
         // Somebody else's payment has a case of its own.
         if line.end_to_end_id != self.order.end_to_end_id {
-            let cretr = Node::of("Cretr", [Node::of("Pty", [Node::leaf("Nm", "Somebody Else")])]);
-            children.push(Node::of("RslvdCase", [Node::leaf("Id", "THEIR-CASE"), cretr]));
+            let theirs = [Node::leaf("Id", "THEIR-CASE"), Node::leaf("Cretr/Pty/Nm", "Somebody Else")];
+            children.push(Node::of("RslvdCase", theirs));
         }
         let original = [
             Node::leaf("OrgnlMsgId", self.order.message_id.clone()),
@@ -137,7 +135,7 @@ impl Recall {
         children.push(Node::leaf("TxCxlSts", line.status));
         if let Some(code) = line.reason {
             let information = Node::leaf("AddtlInf", "the recall was refused");
-            children.push(Node::of("CxlStsRsnInf", [Node::of("Rsn", [Node::leaf("Cd", code)]), information]));
+            children.push(Node::of("CxlStsRsnInf", [Node::leaf("Rsn/Cd", code), information]));
         }
         Node::of("TxInfAndSts", children)
     }

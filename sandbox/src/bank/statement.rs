@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
 use dvp_rails::iso20022::schema::{Message, exponent};
 use dvp_rails::iso20022::text::fixed;
-use dvp_rails::iso20022::xml::{Document, Node};
+use dvp_rails::iso20022::xml::Node;
 use serde::{Deserialize, Serialize};
 
 /// An entry: positive amounts are credits, in minor units.
@@ -14,7 +14,6 @@ pub struct Line {
     pub amount: i64,
     /// The order's end-to-end id, where a payment was ordered.
     pub end_to_end_id: Option<String>,
-    /// The bank's own reference.
     pub bank_reference: String,
     /// Unstructured remittance information.
     pub text: Option<String>,
@@ -43,19 +42,14 @@ impl StatementOf {
 
     pub fn render(&self) -> String {
         let header = [Node::leaf("MsgId", self.id.clone()), instant("CreDtTm", self.to)];
-        let root =
-            Node::of("Document", [Node::of("BkToCstmrStmt", [Node::of("GrpHdr", header), self.statement()])]);
-        Document { namespace: Message::Camt053.namespace(), root }.render()
+        let children = [Node::of("GrpHdr", header), self.statement()];
+        Message::Camt053.document("BkToCstmrStmt", children).render()
     }
 
     fn statement(&self) -> Node {
         let is_iban = self.account.starts_with(|first: char| first.is_ascii_alphabetic());
-        let id = if is_iban {
-            Node::leaf("IBAN", self.account.clone())
-        } else {
-            Node::of("Othr", [Node::leaf("Id", self.account.clone())])
-        };
-        let account = Node::of("Acct", [Node::of("Id", [id]), Node::leaf("Ccy", self.currency.clone())]);
+        let id = Node::leaf(if is_iban { "Id/IBAN" } else { "Id/Othr/Id" }, self.account.clone());
+        let account = Node::of("Acct", [id, Node::leaf("Ccy", self.currency.clone())]);
         let children = [
             Node::leaf("Id", self.id.clone()),
             Node::of("FrToDt", [instant("FrDtTm", self.from), instant("ToDtTm", self.to)]),
@@ -75,10 +69,10 @@ impl StatementOf {
         Node::of(
             "Bal",
             [
-                Node::of("Tp", [Node::of("CdOrPrtry", [Node::leaf("Cd", kind)])]),
+                Node::leaf("Tp/CdOrPrtry/Cd", kind),
                 self.money(amount),
                 direction(amount),
-                Node::of("Dt", [instant("DtTm", at)]),
+                instant("Dt/DtTm", at),
             ],
         )
     }
@@ -87,17 +81,17 @@ impl StatementOf {
         let id = line.end_to_end_id.clone().unwrap_or_else(|| "NOTPROVIDED".to_owned());
         let refs = [Node::leaf("AcctSvcrRef", line.bank_reference.clone()), Node::leaf("EndToEndId", id)];
         let mut payment = vec![Node::of("Refs", refs), self.money(line.amount)];
-        payment.extend(line.text.clone().map(|text| Node::of("RmtInf", [Node::leaf("Ustrd", text)])));
+        payment.extend(line.text.clone().map(|text| Node::leaf("RmtInf/Ustrd", text)));
         Node::of(
             "Ntry",
             [
                 self.money(line.amount),
                 direction(line.amount),
-                Node::of("Sts", [Node::leaf("Cd", "BOOK")]),
-                Node::of("BookgDt", [instant("DtTm", line.at)]),
+                Node::leaf("Sts/Cd", "BOOK"),
+                instant("BookgDt/DtTm", line.at),
                 Node::leaf("AcctSvcrRef", line.bank_reference.clone()),
-                Node::of("BkTxCd", [Node::of("Prtry", [Node::leaf("Cd", "TRF")])]),
-                Node::of("NtryDtls", [Node::of("TxDtls", payment)]),
+                Node::leaf("BkTxCd/Prtry/Cd", "TRF"),
+                Node::of("NtryDtls/TxDtls", payment),
             ],
         )
     }

@@ -59,7 +59,6 @@ impl EmbeddedError {
         }
     }
 
-    /// The lock of a directory's file, as it was tried.
     pub(crate) fn locked(tried: Result<(), TryLockError>, file: &Path, dir: &Path) -> Result<(), Self> {
         match tried {
             Ok(()) => Ok(()),

@@ -17,7 +17,6 @@ use super::{EmbeddedError, random_hex};
 /// npm retries by itself; after this long it will not succeed.
 const FETCH_DEADLINE: Duration = Duration::from_secs(600);
 
-/// One version of one package for one platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
     /// With its scope: `@scope/name`.

@@ -2,9 +2,9 @@
 //!
 //! Every database is a copy of one migrated template in the cluster of the test process (`test_cluster`).
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool};
 use tokio::sync::OnceCell;
@@ -51,7 +51,7 @@ impl TestDatabase {
         let name = format!("t_{}", random_hex(8));
         let mut admin = PgConnection::connect_with(&cluster.connect_options()).await?;
         // Our own names of hex digits: nothing to quote. One statement each, for they cannot share a transaction.
-        let finished = std::mem::take(&mut *FINISHED.lock().unwrap_or_else(PoisonError::into_inner));
+        let finished = std::mem::take(&mut *FINISHED.lock());
         for old in finished {
             admin.execute(AssertSqlSafe(format!("drop database if exists {old} with (force)"))).await?;
         }
@@ -83,7 +83,7 @@ impl TestDatabase {
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
-        FINISHED.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.name));
+        FINISHED.lock().push(std::mem::take(&mut self.name));
     }
 }
 

@@ -107,7 +107,7 @@ fn spoil_logs(logs: &mut Vec<Value>, dice: &Dice) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use dvp_store::workers::Step;
 use dvp_store::workers::inject::{FailureKind, InjectedFailure};
 use dvp_store::workers::set_aside::{self, SetAside};
+use dvp_store::workers::{Step, Worker};
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
 
@@ -21,12 +21,31 @@ const MORE: Duration = Duration::from_secs(4);
 const BETWEEN_STARTS: Duration = Duration::from_secs(8);
 const STARTS_MAX: u32 = 12;
 
+/// The steps of a loop.
+pub fn steps(worker: Worker) -> impl Iterator<Item = Step> {
+    Step::ALL.iter().copied().filter(move |step| step.worker() == worker)
+}
+
+/// [`others_go_on`] at each step of a loop.
+pub async fn each_step(worker: Worker, scene: &impl FailingScene) {
+    for step in steps(worker) {
+        others_go_on(scene, step).await;
+    }
+}
+
+/// [`named_others_go_on`] at each step of a loop.
+pub async fn each_named_step(worker: Worker, scene: &impl NamedScene) {
+    for step in steps(worker) {
+        named_others_go_on(scene, step).await;
+    }
+}
+
 /// A loop, and items for it.
 pub trait FailingScene {
     fn pool(&self) -> &PgPool;
 
-    /// Makes items while the loop does not run. Returns what identifies each at the steps.
-    fn make(&self, count: usize) -> impl Future<Output = Vec<String>>;
+    /// Makes an item while the loop does not run. Returns what identifies it at the steps.
+    fn make(&self) -> impl Future<Output = String>;
 
     /// How long the loop waits for an item by its rules.
     fn patience(&self) -> Duration {
@@ -53,6 +72,19 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// The loop that was stopped before had one.
+pub async fn free_leases(pool: &PgPool) {
+    sqlx::query("update lease set expires_at = clock_timestamp()").execute(pool).await.unwrap();
+}
+
+async fn made(scene: &impl FailingScene, count: usize) -> Vec<String> {
+    let mut made = Vec::with_capacity(count);
+    for _ in 0..count {
+        made.push(scene.make().await);
+    }
+    made
 }
 
 async fn done(scene: &impl FailingScene, items: &[String]) {
@@ -89,14 +121,14 @@ async fn assert_alarm(pool: &PgPool, worker: &str, failing: usize) {
 pub async fn others_go_on(scene: &impl FailingScene, step: Step) {
     let worker = step.worker().as_str();
     let usual = {
-        let items = scene.make(OTHERS).await;
+        let items = made(scene, OTHERS).await;
         let began = Instant::now();
         let _running = Running(scene.start());
         done(scene, &items).await;
         began.elapsed()
     };
     let kinds: Vec<FailureKind> = FailureKind::ALL.into_iter().filter(|kind| kind.is_of(step)).collect();
-    let mut failing = scene.make(kinds.len() + OTHERS).await;
+    let mut failing = made(scene, kinds.len() + OTHERS).await;
     let mut others = failing.split_off(kinds.len());
     let injected: Vec<(FailureKind, String, InjectedFailure)> = kinds
         .into_iter()

@@ -1,9 +1,10 @@
 //! A webhook receiver over TLS with configurable, also faulty, responses.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd,
 };
@@ -170,7 +171,7 @@ impl Receiver {
     }
 
     pub fn got(&self) -> Vec<Got> {
-        self.shared.got.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.got.lock().clone()
     }
 
     pub fn count(&self) -> usize {
@@ -184,7 +185,7 @@ async fn connection(mut stream: Box<dyn Stream>, shared: Arc<Shared>) {
         let n = shared.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let reply = (shared.answer)(n, &got);
         if shared.keep {
-            shared.got.lock().unwrap_or_else(PoisonError::into_inner).push(got);
+            shared.got.lock().push(got);
         }
         if !write(&mut stream, reply).await {
             return;

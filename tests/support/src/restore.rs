@@ -408,7 +408,7 @@ impl Drill {
     /// Two operators fill orders of money again that the bank, the desk or the chain knows.
     async fn fill_again(&mut self) {
         let known = "select reference from effect where last_result like 'filled before a restore%' \
-                     and verdict is null and lease_until is null";
+                     and verdict is null and claimed_until is null";
         let known: Vec<String> = sqlx::query_scalar(known).fetch_all(self.harness.pool()).await.unwrap();
         for reference in known {
             let [input, output] = self.filled[&reference];

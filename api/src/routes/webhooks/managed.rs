@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use dvp_core::engine::webhooks::{
     Command, Owner, WebhookError, WebhookIdempotency, WebhookRejection, carry_out,
 };
+use dvp_store::webhooks::WebhookRecordId;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -48,11 +49,10 @@ impl FromRequest<Api> for Managed {
         let (mut parts, body) = request.into_parts();
         let caller = Caller::from_request_parts(&mut parts, api).await?;
         let bytes = RawBody::take(&mut parts, body).await?;
-        let operation = format!("{} {}", parts.method, parts.uri.path());
-        let key = parse_key(&parts.headers)?.map(|key| WebhookIdempotency {
-            operation,
-            key,
-            fingerprint: Sha256::digest(&bytes).into(),
+        let key = parse_key(&parts.headers)?.map(|idempotency_key| {
+            let operation = format!("{} {}", parts.method, parts.uri.path());
+            let id = WebhookRecordId { key_id: caller.key_id.clone(), operation, idempotency_key };
+            (id, Sha256::digest(&bytes).into())
         });
         let body = if bytes.is_empty() {
             None

@@ -1,12 +1,13 @@
 //! The hashes of all issued keys, refreshed in the background: distinguishes callers from guesses without a look-up.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_store::workers::{Worker, supervise_until};
 use dvp_store::{PgPool, StoreError, partners::registry};
+use parking_lot::Mutex;
 use tracing::warn;
 
 use super::KeyHash;
@@ -29,12 +30,12 @@ struct KeySnapshot {
 
 impl Directory {
     pub(super) fn holds(&self, hash: &KeyHash) -> bool {
-        lock(&self.known).hashes.contains(hash)
+        self.known.lock().hashes.contains(hash)
     }
 
     /// Starts to load the keys, once.
     pub(super) fn follow(&self, pool: &PgPool) {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         if !known.is_followed {
             known.is_followed = true;
             let (pool, known) = (pool.clone(), Arc::downgrade(&self.known));
@@ -46,19 +47,15 @@ impl Directory {
     }
 }
 
-fn lock(known: &Mutex<KeySnapshot>) -> MutexGuard<'_, KeySnapshot> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Ends with the API.
 async fn follow(pool: &PgPool, known: &Weak<Mutex<KeySnapshot>>) {
     let mut failing = false;
     while let Some(known) = known.upgrade() {
-        let since = lock(&known).newest.and_then(|newest| newest.checked_sub_signed(LATE));
+        let since = known.lock().newest.and_then(|newest| newest.checked_sub_signed(LATE));
         match read(pool, since).await {
             Ok(issued) => {
                 failing = false;
-                let mut known = lock(&known);
+                let mut known = known.lock();
                 for (hash, created_at) in issued {
                     known.hashes.insert(hash);
                     known.newest = known.newest.max(Some(created_at));

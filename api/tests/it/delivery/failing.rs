@@ -5,20 +5,12 @@ use std::sync::Mutex;
 
 use dvp_store::workers::set_aside::SetAside;
 use dvp_store::workers::{Step, Worker};
-use dvp_testing::failing::{FailingScene, NamedScene, Running, named_others_go_on, others_go_on};
+use dvp_testing::failing::{FailingScene, NamedScene, Running, each_named_step, each_step};
 use dvp_testing::orders;
 use sqlx::PgPool;
 use tokio::task::JoinHandle;
 
 use super::*;
-
-/// The loops of this crate.
-const TRIED: [Worker; 4] = [Worker::Dispatcher, Worker::Replays, Worker::Deliveries, Worker::Outcomes];
-
-fn steps(worker: Worker) -> impl Iterator<Item = Step> {
-    assert!(TRIED.contains(&worker));
-    Step::ALL.iter().copied().filter(move |step| step.worker() == worker)
-}
 
 fn deliver(scene: &Scene) -> JoinHandle<()> {
     let delivery = Delivery::new(scene.harness.engine.clone(), config(&scene.authority)).unwrap();
@@ -36,16 +28,12 @@ impl FailingScene for Events {
         self.scene.harness.pool()
     }
 
-    async fn make(&self, count: usize) -> Vec<String> {
-        let mut made = Vec::new();
-        for _ in 0..count {
-            let reference = self.scene.harness.accept(orders::order("000123456789")).await.reference;
-            let position = "select position from event where reference = $1";
-            let (position,) = self.scene.harness.row_of(position, &reference).await;
-            self.positions.lock().unwrap().insert(reference.clone(), position);
-            made.push(reference);
-        }
-        made
+    async fn make(&self) -> String {
+        let reference = self.scene.harness.accept(orders::order("000123456789")).await.reference;
+        let position = "select position from event where reference = $1";
+        let (position,) = self.scene.harness.row_of(position, &reference).await;
+        self.positions.lock().unwrap().insert(reference.clone(), position);
+        reference
     }
 
     fn start(&self) -> JoinHandle<()> {
@@ -73,9 +61,7 @@ impl FailingScene for Events {
 async fn an_event_that_cannot_be_dispatched_holds_up_no_other() {
     let scene = Scene::before_delivery(ReceiverManner::default(), |_, _| Reply::Status(200)).await;
     let events = Events { scene, positions: Mutex::default() };
-    for step in steps(Worker::Dispatcher) {
-        others_go_on(&events, step).await;
-    }
+    each_step(Worker::Dispatcher, &events).await;
 }
 
 /// Two endpoints that are sent to again and again.
@@ -94,12 +80,6 @@ impl Endpoints {
             scene.harness.rows::<(String,)>("select id from webhook_endpoint order by created_at").await;
         let ids = ids.into_iter().map(|(id,)| id).collect();
         Self { scene, ids, work }
-    }
-
-    async fn hold(&self, worker: Worker) {
-        for step in steps(worker) {
-            named_others_go_on(self, step).await;
-        }
     }
 }
 
@@ -142,7 +122,7 @@ const DELIVERY: &str = "insert into webhook_queue (endpoint_id, partner_id, even
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_whose_attempts_fail_here_holds_up_no_other() {
-    Endpoints::new(DELIVERY).await.hold(Worker::Deliveries).await;
+    each_named_step(Worker::Deliveries, &Endpoints::new(DELIVERY).await).await;
 }
 
 const MANY_DELIVERIES: &str = "insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body) \
@@ -151,7 +131,7 @@ const MANY_DELIVERIES: &str = "insert into webhook_queue (endpoint_id, partner_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outcomes_that_cannot_be_written_hold_up_no_other() {
-    Endpoints::new(MANY_DELIVERIES).await.hold(Worker::Outcomes).await;
+    each_named_step(Worker::Outcomes, &Endpoints::new(MANY_DELIVERIES).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,5 +139,5 @@ async fn a_replay_that_fails_holds_up_no_other() {
     let replay = "insert into webhook_replay (endpoint_id, position, until, from_time, to_time) \
                   select id, 0, 1, now() - interval '1 hour', now() + interval '1 hour' from webhook_endpoint w \
                   where not exists (select from webhook_replay r where r.endpoint_id = w.id)";
-    Endpoints::new(replay).await.hold(Worker::Replays).await;
+    each_named_step(Worker::Replays, &Endpoints::new(replay).await).await;
 }

@@ -43,10 +43,10 @@ async fn two_processes_share_the_endpoints_and_send_everything_once() {
     let stop = CancellationToken::new();
     let other = Delivery::new(harness.engine.clone(), config(&scene.authority)).unwrap();
     tokio::spawn(other.run(stop.clone()));
-    let holders = "select count(distinct holder) from endpoint_lease where leased_until > now()";
+    let owners = "select count(distinct owner) from endpoint_lease where expires_at > now()";
     let mut sent = BTreeSet::new();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while harness.count(holders).await < 2 {
+    while harness.count(owners).await < 2 {
         assert!(tokio::time::Instant::now() < deadline, "one process holds all leases");
         for keys in [&harness.acme, &harness.acme_live, &harness.globex] {
             let ping = harness.manage(keys, "POST", &format!("{PATH}/test"), &Value::Null).await.ok(202);
@@ -73,14 +73,14 @@ async fn a_stopped_process_hands_its_endpoints_over() {
         (tokio::spawn(delivery.run(stop.clone())), stop)
     };
     let held =
-        "select count(*) from endpoint_lease where leased_until > clock_timestamp() + interval '30 minutes'";
+        "select count(*) from endpoint_lease where expires_at > clock_timestamp() + interval '30 minutes'";
     let (first, stop_first) = process();
     scene.ping().await;
     scene.received(1).await;
     harness.wait_for_count(held, 1).await;
     let (second, stop_second) = process();
     wait_for("two senders", || async {
-        let senders = "select count(*) from webhook_sender where leased_until > clock_timestamp()";
+        let senders = "select count(*) from webhook_sender where alive_until > clock_timestamp()";
         (harness.count(senders).await >= 2).then_some(())
     })
     .await;
@@ -103,7 +103,7 @@ async fn a_lease_that_is_taken_during_a_stop_is_released() {
         sqlx::query(lock).execute(&mut *locking).await.unwrap();
         locking
     };
-    let polled = "select count(*) from pg_stat_activity where datname = current_database() \
+    let polled = "select least(count(*), 1) from pg_stat_activity where datname = current_database() \
                   and query like '%with due as%update endpoint_lease%' and state = 'idle'";
     harness.wait_for_count(polled, 1).await;
     let locking = lock_leases().await;
@@ -121,6 +121,6 @@ async fn a_lease_that_is_taken_during_a_stop_is_released() {
     // Behind every statement that was sent before.
     lock_leases().await.commit().await.unwrap();
     assert_eq!(harness.count("select max(fence) from endpoint_lease").await, 1, "the poll took the lease");
-    let held = "select count(*) from endpoint_lease where leased_until > clock_timestamp()";
+    let held = "select count(*) from endpoint_lease where expires_at > clock_timestamp()";
     assert_eq!(harness.count(held).await, 0);
 }

@@ -12,9 +12,10 @@ use alloy::rpc::json_rpc::{
 };
 use alloy::rpc::types::{Block as RpcBlock, Header};
 use alloy::transports::{TransportError, TransportErrorKind, TransportFut};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 #[derive(Clone)]
@@ -32,7 +33,7 @@ impl Node {
     }
 
     pub(super) fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock()
     }
 
     async fn handle(self, packet: RequestPacket) -> Result<ResponsePacket, TransportError> {

@@ -113,7 +113,6 @@ async fn carried(pool: &PgPool, entity: B256) -> Result<String, sqlx::Error> {
     Ok(rows.unwrap_or_default())
 }
 
-/// The attempts of transactions.
 async fn attempts(pool: &PgPool, hashes: &[Vec<u8>]) -> Result<String, sqlx::Error> {
     let rows: Option<String> = sqlx::query_scalar(
         "select string_agg(concat_ws(' ', 'nonce', nonce, 'of', encode(signer, 'hex'), 'attempt', attempt), ' | ')

@@ -17,10 +17,11 @@ use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
 use dvp_store::database::lease::Lease;
 use dvp_store::insert_batch::{self, InsertBatch};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The relayer's fee cap: below some of the fee spikes.
@@ -460,7 +461,6 @@ fn deployment(seed: u64, signers: &[PrivateKeySigner]) -> Deployment {
     }
 }
 
-/// The entity that a command is about.
 pub fn entity_of(command: &ChainCommand) -> &str {
     match command {
         ChainCommand::Create(create) => &create.entity,

@@ -121,7 +121,6 @@ impl Chain {
         sqlx::query(sql).execute(&self.pool).await.unwrap().rows_affected()
     }
 
-    /// Inserts a command as the engine does.
     pub(crate) async fn command(&self, reference: &str, command: ChainCommand) {
         let new = NewChainCommand {
             chain_id: self.config.chain_id.cast_signed(),

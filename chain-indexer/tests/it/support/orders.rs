@@ -31,7 +31,6 @@ alloy::sol! {
 /// The digest of the agreed terms of every test order.
 pub(crate) const TERMS: B256 = B256::repeat_byte(0x7e);
 
-/// The terms of one test order.
 #[derive(Clone)]
 pub(crate) struct Order {
     pub(crate) id: B256,

@@ -5,7 +5,6 @@ use crate::names::names;
 use super::Beneficiary;
 
 names! {
-    /// The verification state of a destination.
     pub enum DestinationStatus {
         /// Entered by one operator, and not verified by another yet.
         Unverified = "unverified",
@@ -46,7 +45,6 @@ impl DestinationRefusal {
     }
 }
 
-/// A destination of the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
     /// The recipient with the account itself in place of the reference.

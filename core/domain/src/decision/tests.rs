@@ -127,7 +127,6 @@ fn decided_at(
     decide(request, &market, quote, "simulated-bank")
 }
 
-/// The plan of an order that is accepted.
 pub(crate) fn accepted(request: &IntentRequest) -> Plan {
     match decided(request, 1_000_000_000_000_000, &QuoteLookup::NotRequested) {
         Decision::Accepted(plan) => *plan,

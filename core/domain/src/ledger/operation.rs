@@ -53,7 +53,6 @@ pub enum Adjusted {
     Fees,
 }
 
-/// The direction of an adjustment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -98,7 +97,6 @@ impl Operation {
         }
     }
 
-    /// The posting of the operation.
     pub fn posting(&self) -> Result<Posting, OperationError> {
         let available = |owner: &Owner| Account::Balance(owner.clone(), Part::Available);
         let provider = |id: &String| available(&Owner::Provider(id.clone()));

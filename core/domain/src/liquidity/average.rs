@@ -30,7 +30,6 @@ pub struct PairState {
     pub cumulative: [U256; 2],
 }
 
-/// The cumulative prices at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cumulative {
     /// Unix seconds.

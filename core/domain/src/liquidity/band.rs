@@ -28,7 +28,6 @@ use crate::time::Timestamp;
 /// 100 percent.
 const WHOLE_BPS: u32 = 10_000;
 
-/// The band of one pair, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Band {
     /// How far a price may be from the middle, in basis points: more than 0 and less than 10,000.

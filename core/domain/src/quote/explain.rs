@@ -25,7 +25,6 @@ pub struct Unit<'a> {
     pub exponent: u8,
 }
 
-/// One step of a price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PriceStep<'a> {
@@ -49,7 +48,6 @@ pub struct PricePart<'a> {
     pub rate: Option<Decimal>,
 }
 
-/// A price, explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation<'a> {

@@ -47,7 +47,6 @@ pub struct Settled {
     pub place: String,
 }
 
-/// A statement's balances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatementBalances {
     pub id: String,

@@ -13,11 +13,9 @@ use crate::windows::PayoutTime;
 
 /// What an execution's state requires of the contracts.
 struct Expectation<'a> {
-    /// The lock that it relies on.
     lock: Option<&'a Lock>,
     /// The chain is committed to the payout.
     committed: bool,
-    /// The beneficiary was paid.
     paid: bool,
     /// It ended while the escrow holds funds that are due to the maker.
     gave_up: bool,

@@ -10,11 +10,9 @@ use crate::plan::InputFunding;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
-/// Where tokens are held.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TokenHolder {
     Escrow,
-    /// A provider's wallet.
     Provider(String),
 }
 

@@ -34,7 +34,7 @@ use crate::plan::OrderKind;
 use crate::screening::{Beginning, ScreeningResult, StartDecision};
 
 /// The timings of the real workers, in milliseconds.
-const LEASE: i64 = 30_000;
+const CLAIM: i64 = 30_000;
 const RAIL_TIMEOUT: i64 = 10_000;
 const IN_FLIGHT: i64 = 12_000;
 /// Milliseconds after the lock. `FILL` and `TIMELOCK` are the chain's deadlines; `MARGIN`, `PAY` and `SETTLE` are those
@@ -58,7 +58,7 @@ struct Due {
     due: i64,
     called: bool,
     called_at: i64,
-    lease_until: i64,
+    claimed_until: i64,
     fence: u64,
     /// What operators have decided about the beginning.
     decided: Option<StartDecision>,
@@ -185,7 +185,7 @@ impl World {
     }
 
     fn set(&mut self, task: Task, due: i64) {
-        let row = Due { due, called: false, called_at: 0, lease_until: 0, fence: 0, decided: None };
+        let row = Due { due, called: false, called_at: 0, claimed_until: 0, fence: 0, decided: None };
         assert!(self.db.effects.insert(task, row).is_none(), "{task:?} is due twice");
     }
 
@@ -239,7 +239,7 @@ impl World {
         let target = self.now + millis;
         if let Some(created) = self.chain.created {
             // Late enough that a worker may have stopped with a claim, which lasts a while.
-            let last = created + TIMELOCK - 2 * LEASE;
+            let last = created + TIMELOCK - 2 * CLAIM;
             let begun =
                 matches!(self.db.state, State::Paying { .. } | State::Owing { .. } | State::Releasing { .. });
             if (begun || self.office.is_booked) && (self.now..target).contains(&last) {
@@ -366,7 +366,7 @@ impl World {
             });
             self.rails.entry(LegKind::Offramp).or_default().finished = true;
             self.work_well(round, 3_000);
-            let over = self.chain.created.is_some_and(|created| self.now > created + TIMELOCK + LEASE);
+            let over = self.chain.created.is_some_and(|created| self.now > created + TIMELOCK + CLAIM);
             if over || self.is_quiet() || round > 1_000 {
                 return;
             }

@@ -52,7 +52,6 @@ pub enum State {
         payout: LegDone,
         settle_tx: Option<String>,
         finality: Option<Finality>,
-        /// The returned payment.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reversal: Option<Box<Reversal>>,
     },
@@ -95,7 +94,6 @@ impl Reversal {
     }
 }
 
-/// How a reversal was resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
     pub remedy: Remedy,
@@ -108,7 +106,6 @@ pub struct Resolved {
 pub enum Remedy {
     /// The beneficiary was paid another way.
     PaidAgain,
-    /// The input was returned.
     GivenBack,
     /// The bank took the return back: the payment stands.
     Stands,

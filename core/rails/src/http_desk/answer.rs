@@ -16,7 +16,6 @@ const CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 /// The longest message of a desk that is stored.
 const MESSAGE_MAX: usize = 200;
 
-/// An order in an answer of the desk.
 #[derive(Debug, Deserialize)]
 struct Order {
     reference: String,

@@ -54,14 +54,12 @@ impl Word {
     }
 }
 
-/// A report about some payments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PaymentReport {
     pub of: PaymentSubject,
     pub word: Word,
 }
 
-/// A parsed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedFile {
     pub message: Message,
@@ -69,7 +67,6 @@ pub struct ParsedFile {
     pub said: Vec<PaymentReport>,
     /// What a file of statements has.
     pub statements: Vec<Statement>,
-    /// Answers to recalls.
     pub recalls: Vec<RecallReport>,
 }
 

@@ -14,7 +14,6 @@ use super::xml::{Document, Node};
 /// Before the unique part of a case.
 const CASE: &str = "RCL";
 
-/// A payment that is recalled, and why.
 #[derive(Debug, Clone, Copy)]
 pub struct RecallRequest<'a> {
     pub id: &'a RecallId,
@@ -45,7 +44,7 @@ pub fn recall_of(case: &str) -> Option<String> {
 pub fn build(debtor: &Debtor, recall: &RecallRequest<'_>) -> Document {
     let case = case_of(recall.id);
     let name = plain(&debtor.name, 140);
-    let party = |role: &str| Node::of(role, [Node::of("Pty", [Node::leaf("Nm", name.clone())])]);
+    let party = |role: &str| Node::leaf(&format!("{role}/Pty/Nm"), name.clone());
     let assignment = [
         Node::leaf("Id", case.clone()),
         party("Assgnr"),
@@ -55,21 +54,17 @@ pub fn build(debtor: &Debtor, recall: &RecallRequest<'_>) -> Document {
     let children = [
         Node::of("Assgnmt", assignment),
         Node::of("Case", [Node::leaf("Id", case.clone()), party("Cretr")]),
-        Node::of("CtrlData", [Node::leaf("NbOfTxs", "1")]),
+        Node::leaf("CtrlData/NbOfTxs", "1"),
         Node::of("Undrlyg", [payment(case, &name, recall)]),
     ];
-    let root = Node::of("Document", [Node::of("FIToFIPmtCxlReq", children)]);
-    Document { namespace: Message::Camt056.namespace(), root }
+    Message::Camt056.document("FIToFIPmtCxlReq", children)
 }
 
 fn payment(case: String, name: &str, recall: &RecallRequest<'_>) -> Node {
     let original =
         [Node::leaf("OrgnlMsgId", recall.message_id), Node::leaf("OrgnlMsgNmId", Message::Pain001.name())];
     let amount = fixed(recall.amount, recall.exponent);
-    let mut reason = vec![
-        Node::of("Orgtr", [Node::leaf("Nm", name)]),
-        Node::of("Rsn", [Node::leaf("Cd", recall.reason.as_str())]),
-    ];
+    let mut reason = vec![Node::leaf("Orgtr/Nm", name), Node::leaf("Rsn/Cd", recall.reason.as_str())];
     let information = recall.information.map(|text| plain(text, INFORMATION_MAX));
     let information = information.filter(|text| !text.is_empty());
     reason.extend(information.map(|text| Node::leaf("AddtlInf", text)));

@@ -13,10 +13,11 @@ use std::fs::{self as fs_std, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dvp_store::durable::{self, Readers};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::fs;
 use tokio::io::AsyncReadExt as _;
@@ -28,7 +29,6 @@ const PARTS: [&str; 7] = ["outbox", "inbox", "taking", "archive", "quarantine", 
 /// A file that was taken from the inbox is put away within this time, unless its process was stopped.
 const TAKEN_FOR: Duration = Duration::from_secs(60);
 
-/// Holds the folder's id.
 const ID_FILE: &str = "dvp-folder";
 /// Written beside the service's own files to see whether there is room for a payment.
 const PROBE: &str = ".dvp-probe";
@@ -78,7 +78,7 @@ impl Folder {
 
     /// Sets the id that the folder must carry.
     pub fn expect(&self, id: Option<Uuid>) {
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
+        *self.id.lock() = id;
     }
 
     /// Whether it is the folder that was stamped, and no other one in its place. On a share that hangs no other work
@@ -89,7 +89,7 @@ impl Folder {
     }
 
     fn compare(&self) -> io::Result<()> {
-        let expected = *self.id.lock().unwrap_or_else(PoisonError::into_inner);
+        let expected = *self.id.lock();
         let (found, root) = (Self::find_id(&self.root)?, self.root.display());
         match (expected, found) {
             (Some(expected), Some(found)) if expected == found => Ok(()),
@@ -350,7 +350,6 @@ mod tests {
         Folder::at(root, Some(id))
     }
 
-    /// The contents of a folder's files.
     async fn contents(folder: &Path) -> Vec<Vec<u8>> {
         let mut entries = fs::read_dir(folder).await.unwrap();
         let mut contents = Vec::new();

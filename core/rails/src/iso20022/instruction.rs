@@ -22,7 +22,6 @@ pub struct Debtor {
     pub country: String,
 }
 
-/// An account's identification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Account {
     Iban(String),
@@ -50,7 +49,6 @@ pub struct Address {
     pub country: Option<String>,
 }
 
-/// One payment to be ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
     /// 32 characters that identify this payment, the same at every attempt.

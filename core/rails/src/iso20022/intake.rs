@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use chrono::Utc;
@@ -21,6 +21,7 @@ use dvp_store::orders::bank::{self as store, BankFile};
 use dvp_store::orders::bank_messages;
 use dvp_store::reconcile::bank::{self as statements, NewEntry, NewStatement, StatementTaken};
 use dvp_store::workers::{self, Attended, Step};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tracing::{error, info, warn};
 
@@ -70,22 +71,19 @@ pub(super) struct Inbox {
 
 impl Inbox {
     fn find(&self, name: &str) -> Option<Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+        self.waiting.lock().get(name).copied()
     }
 
     fn put(&self, name: &str, waiting: Waiting) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), waiting);
+        self.waiting.lock().insert(name.to_owned(), waiting);
     }
 
     fn retain(&self, names: &[String]) {
-        self.waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|name, _| names.iter().any(|one| one == name));
+        self.waiting.lock().retain(|name, _| names.iter().any(|one| one == name));
     }
 
     fn forget(&self, name: &str) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.waiting.lock().remove(name);
     }
 }
 

@@ -13,7 +13,6 @@ pub fn message_id(end_to_end_id: &str) -> String {
     format!("M{end_to_end_id}")
 }
 
-/// The id of a payment's block.
 pub fn payment_id(end_to_end_id: &str) -> String {
     format!("P{end_to_end_id}")
 }
@@ -25,14 +24,10 @@ pub fn build(message_id: &str, debtor: &Debtor, payments: &[Instruction], now: D
         Node::leaf("CreDtTm", now.format("%Y-%m-%dT%H:%M:%SZ").to_string()),
         Node::leaf("NbOfTxs", payments.len().to_string()),
     ];
-    if let Some(sum) = control_sum(payments) {
-        header.push(Node::leaf("CtrlSum", sum));
-    }
-    header.push(Node::of("InitgPty", [Node::leaf("Nm", plain(&debtor.name, 140))]));
+    header.extend(control_sum(payments).map(|sum| Node::leaf("CtrlSum", sum)));
+    header.push(Node::leaf("InitgPty/Nm", plain(&debtor.name, 140)));
     let blocks = payments.iter().map(|payment| block(debtor, payment, now));
-    let children = [Node::of("GrpHdr", header)].into_iter().chain(blocks);
-    let root = Node::of("Document", [Node::of("CstmrCdtTrfInitn", children)]);
-    Document { namespace: Message::Pain001.namespace(), root }
+    Message::Pain001.document("CstmrCdtTrfInitn", [Node::of("GrpHdr", header)].into_iter().chain(blocks))
 }
 
 /// The sum of all amounts regardless of currency, as the standard defines it: a check of completeness.
@@ -47,13 +42,10 @@ fn control_sum(payments: &[Instruction]) -> Option<String> {
 
 fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
     let amount = fixed(payment.amount, payment.exponent);
-    let mut kind = Vec::new();
-    if let Some(code) = payment.service_level() {
-        kind.push(Node::of("SvcLvl", [Node::leaf("Cd", code)]));
-    }
-    if let Some(code) = payment.local_instrument() {
-        kind.push(Node::of("LclInstrm", [Node::leaf("Cd", code)]));
-    }
+    let kind = [
+        payment.service_level().map(|code| Node::leaf("SvcLvl/Cd", code)),
+        payment.local_instrument().map(|code| Node::leaf("LclInstrm/Cd", code)),
+    ];
     let debtor_account =
         iban(&debtor.account).map_or_else(|| Account::Other(debtor.account.clone()), Account::Iban);
     let country = Address { country: Some(debtor.country.clone()), ..Address::default() };
@@ -64,8 +56,8 @@ fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
             Node::leaf("PmtMtd", "TRF"),
             Node::leaf("NbOfTxs", "1"),
             Node::leaf("CtrlSum", amount.clone()),
-            Node::of("PmtTpInf", kind),
-            Node::of("ReqdExctnDt", [Node::leaf("Dt", now.format("%Y-%m-%d").to_string())]),
+            Node::of("PmtTpInf", kind.into_iter().flatten()),
+            Node::leaf("ReqdExctnDt/Dt", now.format("%Y-%m-%d").to_string()),
             Node::of("Dbtr", [Node::leaf("Nm", plain(&debtor.name, 140)), address(&country)]),
             Node::of("DbtrAcct", [account(&debtor_account), Node::leaf("Ccy", debtor.currency.clone())]),
             agent("DbtrAgt", &Agent::Bic(debtor.bic.clone())),
@@ -88,28 +80,27 @@ fn transfer(payment: &Instruction, amount: &str) -> Node {
     creditor.extend(payment.address.as_ref().map(address));
     children.push(Node::of("Cdtr", creditor));
     children.push(Node::of("CdtrAcct", [account(&payment.account)]));
-    children.push(Node::of("RmtInf", [Node::leaf("Ustrd", payment.remittance.clone())]));
+    children.push(Node::leaf("RmtInf/Ustrd", payment.remittance.clone()));
     Node::of("CdtTrfTxInf", children)
 }
 
 fn account(account: &Account) -> Node {
-    let id = match account {
-        Account::Iban(iban) => Node::leaf("IBAN", iban.clone()),
-        Account::Other(number) => Node::of("Othr", [Node::leaf("Id", number.clone())]),
-    };
-    Node::of("Id", [id])
+    match account {
+        Account::Iban(iban) => Node::leaf("Id/IBAN", iban.clone()),
+        Account::Other(number) => Node::leaf("Id/Othr/Id", number.clone()),
+    }
 }
 
 pub(super) fn agent(name: &str, agent: &Agent) -> Node {
     let children = match agent {
         Agent::Bic(bic) => vec![Node::leaf("BICFI", bic.clone())],
         Agent::Member { system, member, name } => {
-            let system = Node::of("ClrSysId", [Node::leaf("Cd", *system)]);
-            let member = Node::of("ClrSysMmbId", [system, Node::leaf("MmbId", member.clone())]);
+            let ids = [Node::leaf("ClrSysId/Cd", *system), Node::leaf("MmbId", member.clone())];
+            let member = Node::of("ClrSysMmbId", ids);
             [member].into_iter().chain(name.clone().map(|name| Node::leaf("Nm", name))).collect()
         }
     };
-    Node::of(name, [Node::of("FinInstnId", children)])
+    Node::of(&format!("{name}/FinInstnId"), children)
 }
 
 fn address(address: &Address) -> Node {

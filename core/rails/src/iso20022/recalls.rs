@@ -130,7 +130,6 @@ impl BankFiles {
     }
 }
 
-/// The name of a recall's file at the bank.
 fn sent_name(id: &RecallId) -> String {
     format!("{}.xml", camt056::case_of(id))
 }

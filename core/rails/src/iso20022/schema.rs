@@ -17,7 +17,6 @@ const CAMT_053: &str = include_str!("camt.053.001.08.rules");
 const CAMT_054: &str = include_str!("camt.054.001.08.rules");
 const CAMT_056: &str = include_str!("camt.056.001.08.rules");
 
-/// A message of the standard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// Customer credit transfer initiation.
@@ -38,7 +37,6 @@ impl Message {
     pub const ALL: [Self; 6] =
         [Self::Pain001, Self::Pain002, Self::Camt029, Self::Camt053, Self::Camt054, Self::Camt056];
 
-    /// The standard's name of it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pain001 => "pain.001.001.09",
@@ -52,6 +50,10 @@ impl Message {
 
     pub fn namespace(self) -> String {
         format!("urn:iso:std:iso:20022:tech:xsd:{}", self.name())
+    }
+
+    pub fn document(self, name: &str, children: impl IntoIterator<Item = Node>) -> Document {
+        Document { namespace: self.namespace(), root: Node::of(&format!("Document/{name}"), children) }
     }
 
     const fn rules(self) -> &'static str {
@@ -79,7 +81,6 @@ pub struct Violation {
     pub what: String,
 }
 
-/// An element of the rules.
 #[derive(Debug)]
 struct Rule {
     name: &'static str,

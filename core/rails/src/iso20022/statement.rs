@@ -9,7 +9,6 @@ use super::schema::exponent;
 use super::text::{booked_at, minor, time};
 use super::xml::Node;
 
-/// A statement, or a page of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
     /// The account's number at the bank: an IBAN, or the bank's own.

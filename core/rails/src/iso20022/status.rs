@@ -19,7 +19,6 @@ use dvp_domain::payment::PaymentStatus;
 use super::answers::{GivenBack, Word};
 use super::text::minor;
 
-/// The ordered payment.
 #[derive(Debug, Clone, Copy)]
 pub struct Ordered<'a> {
     pub amount: Minor,
@@ -127,7 +126,6 @@ pub fn apply(known: Known, taken_for_paid: bool, word: &Word, ordered: Ordered<'
     }
 }
 
-/// Applies a return.
 fn returned(known: Known, taken_for_paid: bool) -> After {
     use PaymentStatus::{Paid, Pending, Refused, Returned, Sent, Staged};
     let after = |status, alarm| After { now: Known { status, came_back: true, ..known }, alarm };

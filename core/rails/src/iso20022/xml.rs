@@ -40,14 +40,20 @@ impl Node {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// An element with text.
-    pub fn leaf(name: &str, text: impl Into<String>) -> Self {
-        Self { text: text.into(), ..Self::new(name) }
+    /// An element with text at a path, as `A/B/C`.
+    pub fn leaf(path: &str, text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }.at_end_of(path)
     }
 
-    /// An element with children.
-    pub fn of(name: &str, children: impl IntoIterator<Item = Self>) -> Self {
-        Self { children: children.into_iter().collect(), ..Self::new(name) }
+    /// An element with children at a path.
+    pub fn of(path: &str, children: impl IntoIterator<Item = Self>) -> Self {
+        Self { children: children.into_iter().collect(), ..Self::default() }.at_end_of(path)
+    }
+
+    fn at_end_of(mut self, path: &str) -> Self {
+        let mut names = path.rsplit('/');
+        names.next().unwrap_or_default().clone_into(&mut self.name);
+        names.fold(self, |child, name| Self { children: vec![child], ..Self::new(name) })
     }
 
     #[must_use]

@@ -65,7 +65,6 @@ fn fill() -> ChainCommand {
     ChainCommand::Fill { entity: WORD.into(), payout_ref: WORD.into() }
 }
 
-/// The fact of a command with one field replaced.
 fn with(command: &ChainCommand, path: &[&str], value: serde_json::Value) -> ChainFact {
     let mut fact = serde_json::to_value(goal(command)).unwrap();
     let field = path.iter().fold(&mut fact, |fact, key| fact.get_mut(key).unwrap());

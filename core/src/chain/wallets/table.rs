@@ -26,7 +26,6 @@ pub(crate) struct Dated {
     pub(crate) facts: WalletFacts,
     /// As of this block, or of a later one.
     pub(crate) head: ChainHead,
-    /// When they were requested.
     pub(crate) requested_at: Instant,
 }
 
@@ -51,7 +50,6 @@ impl Entry {
     }
 }
 
-/// The cached wallets.
 #[derive(Debug)]
 pub(crate) struct Table {
     by_partner: HashMap<String, LruCache<WalletKey, Entry>>,
@@ -106,7 +104,6 @@ impl Table {
         }
     }
 
-    /// Drops unused entries.
     pub(crate) fn drop_idle(&mut self, now: Instant) {
         self.by_partner.retain(|_, of| {
             of.retain(|_, entry| now.saturating_duration_since(entry.used_at) <= IDLE_MAX);
@@ -128,7 +125,6 @@ impl Table {
         due.into_iter().map(|(wallet, _)| wallet.clone()).collect()
     }
 
-    /// The age of the oldest data.
     pub(crate) fn oldest(&self, now: Instant) -> Duration {
         let entries = self.by_partner.values().flatten();
         let ages = entries.map(|(_, entry)| now.saturating_duration_since(entry.dated.requested_at));

@@ -18,10 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(15 * 60);
 pub trait TokenBalances {
     type Error: From<StoreError> + std::fmt::Display;
 
-    /// The chain's id.
     fn chain_id(&self) -> i64;
 
-    /// The escrow's address.
     fn escrow(&self) -> String;
 
     /// What an address holds of a token. Addresses are lowercase hex with `0x`.

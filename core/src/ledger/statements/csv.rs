@@ -29,7 +29,6 @@ pub struct StatementCsv<'a, W> {
 }
 
 impl<'a, W: Write> StatementCsv<'a, W> {
-    /// Writes the header.
     pub fn begin(mut out: W, decimals: &'a Decimals) -> Result<Self> {
         out.write_all(
             b"line,account,asset,decimals,recorded_at,reference,step,reason,amount_minor,balance_minor\r\n",

@@ -405,7 +405,7 @@ fn refused_destination(refusal: DestinationRefusal) -> RailAnswer {
     }
 }
 
-/// `called_at` is the time of the claim: a process that was suspended beyond its lease does not call the rail.
+/// `called_at` is the time of the claim: a process that was suspended beyond its claim does not call the rail.
 pub(super) fn rail_request(
     execution: &Execution,
     leg: LegKind,

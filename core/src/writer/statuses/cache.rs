@@ -32,14 +32,12 @@ const CHANGES_MAX: usize = 8192;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Ticket(u64);
 
-/// A rendered status and its tenant.
 #[derive(Debug, Clone)]
 pub(crate) struct Status {
     pub(crate) tenant: Tenant,
     pub(crate) reference: Arc<str>,
     pub(crate) client_reference: Option<Arc<str>>,
     pub(crate) body: Bytes,
-    /// When it was read.
     pub(crate) at: Instant,
 }
 

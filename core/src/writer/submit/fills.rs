@@ -106,7 +106,6 @@ fn fill_again(
     gather(context, known, rows, (fill, plan.ok_or_else(too_little)?), now)
 }
 
-/// The rows of a fill.
 fn gather(
     context: &Context,
     known: &mut BatchSnapshot,

@@ -220,7 +220,6 @@ pub(super) fn terms(
     })
 }
 
-/// The decided intents as rows.
 pub(in crate::writer) fn intent_rows<'a>(decided: &'a [DecidedSubmission<'a>]) -> Vec<IntentRow<'a>> {
     decided
         .iter()

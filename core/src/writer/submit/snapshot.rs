@@ -41,7 +41,6 @@ use crate::writer::unit::{KnownWallet, Submission};
 pub(in crate::writer) struct BatchSnapshot {
     pub(super) used_ids: HashSet<(Tenant, String)>,
     pub(super) used_references: HashSet<(Tenant, String)>,
-    /// Partners that are disabled.
     pub(super) disabled: HashSet<String>,
     /// Partners, and wallets in lower case, whose orders are refused for now, and until when.
     pub(super) cooling: HashMap<(CoolDownScope, String), Timestamp>,
@@ -72,7 +71,7 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) consumed: Vec<(String, String)>,
     /// Quotes that go on holding their output for orders that wait for a deposit.
     pub(super) bound: Vec<(String, String)>,
-    /// Legacy orders with a valid lease, with whether each still has the account of its standing instruction, and those
+    /// Legacy orders with a valid claim, with whether each still has the account of its standing instruction, and those
     /// that this batch executed, with their executions.
     pub(super) turns: HashMap<HeldTurn, bool>,
     pub(super) executed: Vec<(HeldTurn, String)>,
@@ -116,7 +115,6 @@ impl BatchSnapshot {
         })
     }
 
-    /// Removes paused liquidity.
     pub(super) fn unless_paused(
         &self,
         context: &Context,
@@ -208,7 +206,7 @@ impl BatchSnapshot {
         })
     }
 
-    /// Whether a submission is still to be decided: the lease of its legacy order, if any, must be valid.
+    /// Whether a submission is still to be decided: the claim of its legacy order, if any, must be valid.
     pub(in crate::writer) fn is_due(&self, submission: &Submission) -> bool {
         submission.turn.as_ref().is_none_or(|turn| self.turns.contains_key(turn))
     }
@@ -390,7 +388,6 @@ pub(in crate::writer) async fn lock_levels(
     Ok(())
 }
 
-/// The limits that apply to the submissions.
 async fn load_limits(
     conn: &mut PgConnection,
     submissions: &[&Submission],
@@ -465,7 +462,6 @@ async fn load_pending(
     Ok(pending)
 }
 
-/// The holds of orders that rest.
 async fn load_resting(
     conn: &mut PgConnection,
     held: Vec<(PermitHold, bool)>,

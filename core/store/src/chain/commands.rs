@@ -11,7 +11,6 @@ use crate::{StoreError, statement};
 use dvp_domain::chain::ChainCommand;
 use dvp_domain::trace::TraceContext;
 
-/// A command to hand to the relayer.
 #[derive(Debug, Clone)]
 pub struct NewChainCommand {
     pub chain_id: i64,
@@ -20,7 +19,6 @@ pub struct NewChainCommand {
     /// The subject's id on the chain: the settlement's id, or a receipt's content hash.
     pub entity: String,
     pub command: ChainCommand,
-    /// The order's trace.
     pub trace: Option<TraceContext>,
 }
 
@@ -166,7 +164,6 @@ async fn withdraw(conn: &mut PgConnection, references: &[&str], kinds: &[&str]) 
     statement::execute(conn, sql, (withdrawn,)).await
 }
 
-/// The chain of an execution's lock.
 pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64, StoreError> {
     let sql =
         "select chain_id from chain_command where reference = $1 and kind = 'create' order by id limit 1";

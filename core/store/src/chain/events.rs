@@ -7,7 +7,6 @@ use dvp_domain::chain::BlockNumber;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
-/// An event as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptEvent {
     pub log_index: u64,

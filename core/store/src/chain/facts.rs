@@ -41,7 +41,6 @@ pub struct Emitted {
     pub reference: Option<String>,
 }
 
-/// The facts of a range of blocks.
 #[derive(Debug, Clone, Default)]
 pub struct DerivedFacts {
     /// The inserted facts, in the order of their events.

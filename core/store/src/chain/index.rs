@@ -22,7 +22,6 @@ pub struct Cursor {
     pub chain_id: u64,
     pub head_number: BlockNumber,
     pub head_hash: B256,
-    /// Blocks up to this one are final.
     pub final_number: BlockNumber,
     /// Facts were published up to this block.
     pub facts_number: BlockNumber,
@@ -70,7 +69,6 @@ pub struct LogRow {
     pub event: &'static str,
     pub entity: B256,
     pub seq: u64,
-    /// The fact derived from the event.
     pub fact: Option<serde_json::Value>,
     /// What a deposit of the coin leaves after the event ([`Deposit`](dvp_domain::chain::Deposit)).
     pub deposit: Option<serde_json::Value>,
@@ -148,7 +146,6 @@ pub async fn list_contradicted(
         .collect()
 }
 
-/// The ids of the halted chains.
 pub async fn list_halted(conn: &mut PgConnection) -> Result<Vec<i64>, StoreError> {
     statement::list_values(conn, "select chain_id from chain_cursor where halted is not null", ()).await
 }

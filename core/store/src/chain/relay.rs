@@ -21,7 +21,7 @@ pub use accounts::{
     AccountState, RelayerAccount, Share, find_next_nonce, find_share, find_stored_nonce, list_accounts,
     list_signers, note_balance, note_unable, reserve_nonce,
 };
-pub use attempts::{AttemptRow, NewAttempt, insert_attempt, list_attempts, mark_broadcast, note_send_error};
+pub use attempts::{TxAttempt, insert_attempt, list_attempts, mark_broadcast, note_send_error};
 pub use fees::{ChainFees, list_fees, note_fees};
 pub use operators::{CommandFilter, CommandState, CommandView, Retried, list_commands, retry_command};
 pub use slots::{

@@ -1,4 +1,4 @@
-//! The state of the indexers, for operators: written by the holder of a chain's lease.
+//! The state of the indexers, for operators: written by the owner of a chain's lease.
 //!
 //! Invariant: no decision depends on these rows. Whether a chain is halted is stored in the cursor.
 
@@ -11,7 +11,6 @@ use dvp_domain::text::{TEXT_MAX, clean};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
-/// The state of an indexer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexerState {
     /// Reading old blocks in ranges.
@@ -24,7 +23,6 @@ pub enum IndexerState {
     Halted { reason: String },
 }
 
-/// A backfill in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backfill {
     /// The block it began after.
@@ -74,7 +72,6 @@ pub struct StatusRow {
     pub indexed_head: BlockNumber,
     pub indexed_final: BlockNumber,
     pub backfill: Option<Backfill>,
-    /// Seconds since the backfill began.
     pub backfill_seconds: Option<u64>,
     /// Facts that were consumed and whose block was reverted.
     pub retracted_facts: u64,

@@ -27,7 +27,6 @@ pub(super) const BARRIER: &str = "with server as materialized (
 
 const BUFFER_BYTES: usize = 4 * 1024;
 
-/// A server's answer to the barrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) read_only: bool,

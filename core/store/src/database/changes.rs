@@ -32,7 +32,6 @@ names! {
 }
 
 impl Subject {
-    /// The subject of a notification.
     pub fn of(channel: &str, payload: &str) -> Option<Self> {
         if channel == FEED_CHANNEL {
             return Some(Self::Feed);

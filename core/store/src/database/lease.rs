@@ -157,8 +157,13 @@ impl LeaseGuard {
     }
 }
 
-/// Releases every lease, when the only user of a private database starts.
-pub async fn release_all(pool: &PgPool) -> Result<(), StoreError> {
-    sqlx::query("update lease set expires_at = clock_timestamp()").execute(pool).await?;
-    Ok(())
+/// Ends all leases and claims, when the only user of a private database starts.
+pub async fn release_all(conn: &mut PgConnection) -> Result<(), StoreError> {
+    let sql = "with sender as (delete from webhook_sender), \
+              endpoint as (update endpoint_lease set expires_at = clock_timestamp()), \
+              work as (update effect set claimed_until = null where claimed_until is not null), \
+              fact as (update chain_fact set claimed_by = null, claimed_until = null \
+                       where claimed_until is not null and consumed_at is null and retracted_at is null) \
+         update lease set expires_at = clock_timestamp()";
+    statement::execute(conn, sql, ()).await
 }

@@ -9,7 +9,6 @@ use sqlx::PgConnection;
 use crate::{StoreError, statement};
 
 names! {
-    /// A table in partitions of a day.
     pub enum DayTable {
         FixMessages = "fix_message",
         WebhookDeliveries = "webhook_delivery_log",
@@ -18,7 +17,6 @@ names! {
 }
 
 impl DayTable {
-    /// The log of webhook deliveries.
     pub const WEBHOOK_LOG: [Self; 2] = [Self::WebhookDeliveries, Self::WebhookAttempts];
 
     /// The primary key of each partition by itself; `None`: the table's own key has the time.

@@ -10,8 +10,9 @@
 //! required, and its log is not behind what this process has seen. The last rule refuses a former primary (an older
 //! timeline), another cluster, and a server that was promoted without commits that were confirmed to this process.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::barrier::{Answer, LogPosition};
@@ -93,7 +94,7 @@ impl Primary {
 
     /// To be taken before the barrier begins, because another connection's may end in between.
     pub(super) fn floor(&self) -> Floor {
-        let known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.known.lock();
         Floor(known.as_ref().map(|known| known.log))
     }
 
@@ -113,7 +114,7 @@ impl Primary {
                         synchronous_commit is off); database.require_standby"
                 .to_owned());
         }
-        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.known.lock();
         if let Some(known) = &*known {
             if known.system != system {
                 return Err(format!("it is another database cluster ({system}, not {})", known.system));

@@ -154,7 +154,6 @@ fn is_own(local: &UnixStream) -> bool {
     pid.and_then(|pid| u32::try_from(pid).ok()) == Some(std::process::id())
 }
 
-/// How a connection ended.
 enum End {
     /// One side closed it.
     Closed,

@@ -65,7 +65,6 @@ pub const PUBLISHED_PERMITS: Expired =
 pub const LIMIT_USAGE: Expired =
     oldest!("limit_usage", "day", "(now() at time zone 'UTC' - make_interval(secs => $1))::date");
 
-/// Contexts of indicative quotes.
 pub const QUOTE_REQUESTS: Expired = oldest!("quote_request", "created_at");
 /// By the end of their validity.
 pub const FIRM_QUOTES: Expired = oldest!("firm_quote", "valid_until");
@@ -127,7 +126,6 @@ pub async fn delete_abandonments(
     Ok(orders.saturating_add(cool_downs).saturating_add(holds))
 }
 
-/// Deletes messages to and from the bank, and their documents.
 pub async fn delete_bank_messages(
     conn: &mut PgConnection,
     age: Duration,

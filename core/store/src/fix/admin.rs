@@ -5,7 +5,6 @@ use sqlx::PgConnection;
 use crate::fix::rows::FixReset;
 use crate::{StoreError, fix, statement};
 
-/// A session as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct ListedSession {
     pub session_id: String,
@@ -67,7 +66,6 @@ pub async fn is_held(conn: &mut PgConnection, lease: &str) -> Result<bool, Store
     statement::load_value(conn, sql, (lease,)).await
 }
 
-/// The numbers that an operator sets.
 #[derive(Debug, Clone, Copy)]
 pub struct NewNumbers {
     pub next_in: u64,
@@ -77,7 +75,6 @@ pub struct NewNumbers {
     pub with_reset: bool,
 }
 
-/// The result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renumbered {
     Done {

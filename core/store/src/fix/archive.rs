@@ -19,7 +19,6 @@ pub struct NewMessage {
     pub content: String,
 }
 
-/// An archived message.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct ArchivedMessage {
     pub id: i64,

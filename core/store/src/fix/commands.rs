@@ -14,7 +14,6 @@ use crate::{StoreError, read, statement};
 /// A command that was not claimed within this time expires.
 pub const GOOD_FOR: Duration = Duration::from_secs(30);
 
-/// The action of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionAction {
     Logout,
@@ -46,7 +45,6 @@ impl SessionAction {
     }
 }
 
-/// A new command, with its operator and reason.
 #[derive(Debug, Clone)]
 pub struct NewSessionCommand {
     pub session_id: String,
@@ -63,15 +61,12 @@ pub struct OpenCommand {
     pub action: SessionAction,
 }
 
-/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Answer {
     pub outcome: Option<String>,
     pub failed: bool,
-    pub is_taken: bool,
 }
 
-/// A command as it is listed.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ListedCommand {
     pub id: i64,
@@ -150,7 +145,7 @@ pub async fn list_open(
     limit: i64,
 ) -> Result<Vec<OpenCommand>, StoreError> {
     let sql = "select id, session_id, action, next_in, next_out, with_reset from fix_session_command \
-         where outcome is null and taken_by is null and session_id = any($1) \
+         where outcome is null and claimed_by is null and session_id = any($1) \
            and requested_at > now() - make_interval(secs => $3) \
          order by id limit $2";
     statement::list(conn, sql, (session_ids, limit, GOOD_FOR.as_secs_f64())).await
@@ -158,12 +153,11 @@ pub async fn list_open(
 
 /// Claims a command. `false`: it was claimed or withdrawn before, or has expired.
 pub async fn take_command(conn: &mut PgConnection, id: i64, owner: Uuid) -> Result<bool, StoreError> {
-    let sql = "update fix_session_command set taken_by = $2, taken_at = now() \
-         where id = $1 and taken_by is null and outcome is null and requested_at > now() - make_interval(secs => $3)";
+    let sql = "update fix_session_command set claimed_by = $2, claimed_at = now() \
+         where id = $1 and claimed_by is null and outcome is null and requested_at > now() - make_interval(secs => $3)";
     Ok(statement::affected(conn, sql, (id, owner, GOOD_FOR.as_secs_f64())).await? == 1)
 }
 
-/// Records the result of a command.
 pub async fn finish_command(
     conn: &mut PgConnection,
     id: i64,
@@ -178,14 +172,13 @@ pub async fn finish_command(
 /// Withdraws an unclaimed command. `false`: it was claimed.
 pub async fn withdraw_command(conn: &mut PgConnection, id: i64) -> Result<bool, StoreError> {
     let sql = "update fix_session_command set outcome = 'withdrawn: no process took it', failed = true, done_at = \
-         now() where id = $1 and taken_by is null and outcome is null";
+         now() where id = $1 and claimed_by is null and outcome is null";
     Ok(statement::affected(conn, sql, (id,)).await? == 1)
 }
 
 /// The present result of a command.
 pub async fn load_answer(conn: &mut PgConnection, id: i64) -> Result<Answer, StoreError> {
-    let sql =
-        "select outcome, failed, taken_by is not null as is_taken from fix_session_command where id = $1";
+    let sql = "select outcome, failed from fix_session_command where id = $1";
     statement::load(conn, sql, (id,)).await
 }
 

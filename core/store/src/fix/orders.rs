@@ -8,7 +8,6 @@ use crate::fix::rows::FixOrder;
 use crate::orders::events::StoredEvent;
 use crate::{StoreError, statement};
 
-/// An order by its ClOrdID.
 pub async fn find_order(
     conn: &mut PgConnection,
     session_id: &str,
@@ -90,7 +89,6 @@ pub struct RoutedEvent {
     pub unreadable: Option<(String, String)>,
 }
 
-/// An event of an order of a session.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OwnEvent {
     pub session_id: String,

@@ -15,7 +15,6 @@ pub struct FixOutbound {
     pub sending_time: i64,
 }
 
-/// An order, by its session's identifiers.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixOrder {
     pub cl_ord_id: String,
@@ -37,7 +36,6 @@ pub struct FixRows {
     pub parking: Vec<Parking>,
 }
 
-/// A change of a parked order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parking {
     /// The order is parked.
@@ -46,14 +44,11 @@ pub enum Parking {
     Decide { cl_ord_id: String },
 }
 
-/// An order as it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParkedOrder {
     pub cl_ord_id: String,
-    /// The whole message.
     pub message: Vec<u8>,
     pub received_at: DateTime<Utc>,
-    /// Its bounds on arrival.
     pub bounds: Bounds,
 }
 
@@ -79,13 +74,6 @@ pub struct FixReset {
     pub kept: u64,
     /// Types of messages that are not kept.
     pub stale_types: Vec<String>,
-}
-
-impl FixReset {
-    /// Deletes all stored messages.
-    pub const fn of_everything() -> Self {
-        Self { seen_out: u64::MAX, written_out: 0, first_kept: 1, kept: 0, stale_types: Vec::new() }
-    }
 }
 
 /// A session's numbers before and after the unit. The update is guarded by the numbers before and by the session's

@@ -10,7 +10,6 @@ use uuid::Uuid;
 use crate::fix::settings::FixSessionSettings;
 use crate::{StoreError, statement};
 
-/// A session's configuration, with its numbers.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixSessionRow {
     /// `FIX.4.4:DVP->ACME`.
@@ -18,9 +17,7 @@ pub struct FixSessionRow {
     pub partner_id: String,
     pub livemode: bool,
     pub begin_string: String,
-    /// The client's SenderCompID.
     pub client_comp_id: String,
-    /// The service's SenderCompID.
     pub service_comp_id: String,
     /// DefaultApplVerID(1137) of a FIXT session.
     pub default_appl_ver_id: Option<String>,
@@ -37,7 +34,6 @@ pub struct FixSessionRow {
     pub feed_position: i64,
 }
 
-/// A new session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewFixSession {
     pub partner_id: String,
@@ -93,13 +89,12 @@ const COLUMNS: &str = "session_id, partner_id, livemode, begin_string, client_co
     enabled and (select p.disabled_at is null from partner p where p.id = partner_id) as enabled, reset_on_logon, reset_allowed, max_slippage_bps, next_in, \
     next_out, feed_position";
 
-/// A session as a gateway reads it.
 #[derive(Debug, Clone)]
 pub struct ConfiguredSession {
     pub session: FixSessionRow,
     pub settings: FixSessionSettings,
     /// The owner of the lease `fix:` and the session's id.
-    pub holder: Option<uuid::Uuid>,
+    pub owner: Option<uuid::Uuid>,
     /// How long the owner's lease lasts unless it is renewed.
     pub held_for: Option<Duration>,
     /// Where the owner takes forwarded connections, if it does.
@@ -121,7 +116,7 @@ pub async fn list_configured(
 ) -> Result<Vec<Result<ConfiguredSession, UnreadableSession>>, StoreError> {
     // The columns are constants of these modules; their names are unique across the joined tables.
     let sql = sqlx::AssertSqlSafe(format!(
-        "select {COLUMNS}, {}, l.owner as holder, o.forward_address, \
+        "select {COLUMNS}, {}, l.owner, o.forward_address, \
                 extract(epoch from least(l.expires_at, clock_timestamp() + interval '1 day') \
                     - clock_timestamp())::float8 as held_for from fix_session \
          left join lease l on l.name = 'fix:' || session_id and l.expires_at > clock_timestamp() \
@@ -138,10 +133,10 @@ fn configured(row: &PgRow) -> Result<Result<ConfiguredSession, UnreadableSession
     let read = || {
         let session = FixSessionRow::from_row(row)?;
         let settings = FixSessionSettings::from_row(row)?;
-        let (holder, forward_address) = (row.try_get("holder")?, row.try_get("forward_address")?);
+        let (owner, forward_address) = (row.try_get("owner")?, row.try_get("forward_address")?);
         let held_for: Option<f64> = row.try_get("held_for")?;
         let held_for = held_for.map(|secs| Duration::try_from_secs_f64(secs).unwrap_or_default());
-        Ok(ConfiguredSession { session, settings, holder, held_for, forward_address })
+        Ok(ConfiguredSession { session, settings, owner, held_for, forward_address })
     };
     Ok(read().map_err(|error| UnreadableSession { session_id, error }))
 }
@@ -157,7 +152,6 @@ pub async fn rehash_password(
     statement::execute(conn, sql, (session_id, password_hash.as_slice(), master_key)).await
 }
 
-/// A session by its id.
 pub async fn find_session(conn: &mut PgConnection, id: &str) -> Result<Option<FixSessionRow>, StoreError> {
     // The columns are a constant of this module.
     let sql = sqlx::AssertSqlSafe(format!("select {COLUMNS} from fix_session where session_id = $1"));
@@ -222,7 +216,6 @@ pub struct MappedSession {
     pub enabled: bool,
 }
 
-/// The sessions of this cell.
 pub async fn list_mapped(conn: &mut PgConnection) -> Result<Vec<MappedSession>, StoreError> {
     let sql = "select session_id, enabled from fix_session order by session_id";
     statement::list(conn, sql, ()).await

@@ -48,7 +48,6 @@ pub struct FixSessionSettings {
 }
 
 impl Default for FixSessionSettings {
-    /// The columns' defaults.
     fn default() -> Self {
         Self {
             allowed_sources: None,

@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use crate::{StoreError, statement};
 
-/// A session as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionStatus {
     pub session_id: String,

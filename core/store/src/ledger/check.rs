@@ -16,7 +16,6 @@ pub async fn begin(conn: &mut PgConnection) -> Result<bool, StoreError> {
 /// What is compared with the kept balances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compared {
-    /// All entries.
     Whole,
     /// The last closings, and the entries since. Not seen: entries of closed hours that were changed.
     SinceClosing,
@@ -119,7 +118,6 @@ pub async fn find_whole(conn: &mut PgConnection) -> Result<Option<WholeCheck>, S
     statement::find(conn, sql, ()).await
 }
 
-/// Records that the whole ledger was compared.
 pub async fn record_whole(conn: &mut PgConnection, findings: &Findings) -> Result<(), StoreError> {
     let sql = "insert into ledger_check (whole_at, found) values (now(), $1) on conflict on constraint \
          ledger_check_pkey do update set whole_at = excluded.whole_at, found = excluded.found";

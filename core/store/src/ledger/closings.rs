@@ -177,7 +177,6 @@ pub async fn close_again(conn: &mut PgConnection) -> Result<(), StoreError> {
     statement::execute(conn, sql, (until, announced, announced_at)).await
 }
 
-/// An account's balance at a time.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct BalanceAt {
     pub owner_kind: String,

@@ -145,7 +145,6 @@ pub async fn list_changed_balances(conn: &mut PgConnection) -> Result<Vec<Change
     statement::list(conn, sql, ()).await
 }
 
-/// Stores the balances that were summed up.
 pub async fn replace_balances(conn: &mut PgConnection) -> Result<(), StoreError> {
     let sql = "delete from account_balance b using balance_after a \
          where a.owner_kind = b.owner_kind and a.owner = b.owner and a.asset = b.asset and a.available is null";

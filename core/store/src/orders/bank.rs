@@ -8,7 +8,6 @@ use sqlx::{FromRow, PgConnection, Row as _};
 
 use crate::{StoreError, known, read, statement};
 
-/// A payment order.
 #[derive(Debug, Clone)]
 pub struct NewBankPayment {
     pub end_to_end_id: String,
@@ -24,7 +23,6 @@ pub struct NewBankPayment {
     pub not_after: DateTime<Utc>,
 }
 
-/// A payment and its status.
 #[derive(Debug, Clone)]
 pub struct BankPayment {
     pub end_to_end_id: String,
@@ -46,7 +44,6 @@ pub struct BankPayment {
     pub reason: Option<String>,
     pub reason_text: Option<String>,
     pub alarm: Option<String>,
-    /// An operator has cleared the alarm.
     pub is_alarm_cleared: bool,
     /// The staged file was, or is being, moved to the bank's folder.
     pub is_giving: bool,
@@ -204,7 +201,6 @@ pub async fn is_booked_after_refusal(conn: &mut PgConnection, execution: &str) -
     Ok(find_standing(conn, execution).await?.is_some_and(PaymentStanding::is_booked_after_refusal))
 }
 
-/// Whether a contradiction is open.
 pub async fn is_contradicted(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
     let sql = "select exists (select from bank_payment \
                         where execution = $1 and contradicting is not null and closed_at is null)";
@@ -235,7 +231,6 @@ pub async fn mark_giving(
     Ok(statement::affected(conn, sql, (end_to_end_id, not_after)).await? > 0)
 }
 
-/// Raises an alarm about a payment.
 pub async fn raise_alarm(
     conn: &mut PgConnection,
     end_to_end_id: &str,
@@ -330,7 +325,7 @@ pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> R
     );
     statement::execute(conn, sql, parameters).await?;
     // A worker that has claimed it may have asked before this answer was here.
-    let sql = "update effect set run_at = least(run_at, now()), woken = lease_until is not null \
+    let sql = "update effect set run_at = least(run_at, now()), woken = claimed_until is not null \
          where reference = $1 and kind = 'payout'";
     statement::execute(conn, sql, (&payment.execution,)).await
 }

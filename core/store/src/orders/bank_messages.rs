@@ -5,7 +5,6 @@ use sqlx::PgConnection;
 
 use crate::{StoreError, statement};
 
-/// A message about a payment.
 #[derive(Debug, Clone, Copy)]
 pub struct NewBankMessage<'a> {
     pub execution: &'a str,

@@ -13,7 +13,6 @@ use super::executions::bytes32;
 use super::intents::{self, Tenant};
 use crate::{StoreError, statement};
 
-/// An order that begins to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDepositWait {
     pub tenant: Tenant,

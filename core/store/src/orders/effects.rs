@@ -1,4 +1,4 @@
-//! Effects of committed steps: due work, claimed under a lease with a fence.
+//! Effects of committed steps: due work, claimed with a fence.
 
 use std::time::Duration;
 
@@ -121,7 +121,6 @@ pub struct Claimed {
     pub fence: i64,
     /// When the rail was first called, or is about to be: by the database's clock.
     pub called_at: DateTime<Utc>,
-    /// The operator's finding.
     pub verdict: Option<ManualResolution>,
     /// Why the row is unreadable; such an effect must not be executed.
     pub unreadable: Option<String>,
@@ -154,7 +153,6 @@ fn verdict(text: Option<&str>) -> Result<Option<ManualResolution>, StoreError> {
     text.map(serde_json::from_str).transpose().map_err(corrupt)
 }
 
-/// How a claim ends.
 #[derive(Debug, Clone)]
 pub enum EffectEnd {
     Done,
@@ -196,32 +194,32 @@ impl Rooms {
 /// `in_flight_secs` ago may still be in flight.
 pub async fn claim(
     conn: &mut PgConnection,
-    lease_secs: i32,
+    claim_secs: i32,
     in_flight_secs: i32,
     rooms: Rooms,
 ) -> Result<Vec<Claimed>, StoreError> {
     type Row = (i64, String, String, bool, bool, i32, i32, i64, DateTime<Utc>, Option<String>);
     let sql = "with own as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as \
                     fresh from effect \
-                    where kind in ('lock', 'reversal', 'timelock') and run_at <= now() and (lease_until is null or lease_until < now()) \
+                    where kind in ('lock', 'reversal', 'timelock') and run_at <= now() and (claimed_until is null or claimed_until < now()) \
                     order by run_at limit $1 for update skip locked), \
               offramp as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
                     from effect \
-                    where kind = 'offramp' and run_at <= now() and (lease_until is null or lease_until < now()) \
+                    where kind = 'offramp' and run_at <= now() and (claimed_until is null or claimed_until < now()) \
                     order by run_at limit $4 for update skip locked), \
               payout as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
                     from effect \
-                    where kind = 'payout' and run_at <= now() and (lease_until is null or lease_until < now()) \
+                    where kind = 'payout' and run_at <= now() and (claimed_until is null or claimed_until < now()) \
                     order by run_at limit $5 for update skip locked), \
               due as (select * from own union all select * from offramp union all select * from payout) \
-         update effect e set lease_until = now() + make_interval(secs => $2), fence = e.fence + 1, \
+         update effect e set claimed_until = now() + make_interval(secs => $2), fence = e.fence + 1, \
                 attempts = e.attempts + 1, called = true, woken = false, \
                 called_at = case when due.called then e.called_at else now() end \
          from due where e.id = due.id \
          returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.unwritten, e.fence, \
                    coalesce(e.called_at, now()), e.verdict::text";
     let rows: Vec<Row> =
-        statement::list(conn, sql, (rooms.own, lease_secs, in_flight_secs, rooms.offramp, rooms.payout))
+        statement::list(conn, sql, (rooms.own, claim_secs, in_flight_secs, rooms.offramp, rooms.payout))
             .await?;
     rows.into_iter()
         .map(|(id, reference, kind, called_before, fresh, attempts, unwritten, fence, called_at, said)| {
@@ -293,7 +291,7 @@ pub async fn insert_timelocks(conn: &mut PgConnection) -> Result<u64, StoreError
 /// Takes the claim of a decision about a payout, or its return, away, so that it is compared with what the caller's transaction writes. Waits
 /// for a step of the decision that is being written.
 pub async fn retract_decision(conn: &mut PgConnection, reference: &str) -> Result<(), StoreError> {
-    let sql = "update effect set fence = fence + 1, lease_until = null, run_at = least(run_at, now()) \
+    let sql = "update effect set fence = fence + 1, claimed_until = null, run_at = least(run_at, now()) \
          where reference = $1 and kind in ('payout', 'reversal') \
            and verdict ->> 'verdict' is distinct from 'payment_returned' and verdict is not null";
     statement::execute(conn, sql, (reference,)).await
@@ -307,7 +305,7 @@ pub async fn waits_since(
     since: DateTime<Utc>,
 ) -> Result<bool, StoreError> {
     let sql = "select exists (select from effect where reference = $1 and kind = 'lock' \
-                               and last_result = $2 and called_at > $3 and lease_until is null)";
+                               and last_result = $2 and called_at > $3 and claimed_until is null)";
     statement::load_value(conn, sql, (reference, why, since)).await
 }
 
@@ -355,7 +353,7 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
         let sql = concat!(
             "with ended as ( \
                  update effect e set run_at = case when e.woken then least(u.at, now()) else u.at end, woken = false, \
-                        called = u.called, last_result = u.last_result, lease_until = null, unwritten = 0, \
+                        called = u.called, last_result = u.last_result, claimed_until = null, unwritten = 0, \
                         failing_since = null, \
                         verdict = case when e.kind = 'offramp' then null else e.verdict end \
                  from unnest($10::int8[], $11::int8[], $12::timestamptz[], $13::bool[], $14::text[]) \
@@ -393,7 +391,7 @@ pub async fn put_off(
     wait: Duration,
     why: &str,
 ) -> Result<(), StoreError> {
-    let sql = "update effect set run_at = now() + make_interval(secs => $3), lease_until = null, \
+    let sql = "update effect set run_at = now() + make_interval(secs => $3), claimed_until = null, \
                 unwritten = unwritten + 1, failing_since = coalesce(failing_since, now()), last_result = $4 \
          where id = $1 and fence = $2";
     statement::execute(conn, sql, (id, fence, wait.as_secs_f64(), clean(why, TEXT_MAX))).await
@@ -423,12 +421,6 @@ pub async fn bring_forward(
     notify_workers(conn).await
 }
 
-/// Releases the claims of a process that has ended: for a private database, whose only user has just started.
-pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> {
-    statement::execute(conn, "update effect set lease_until = null where lease_until is not null", ()).await
-}
-
-/// When the next work falls due.
 pub async fn find_next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
     let sql = "select next.run_at from unnest('{lock,offramp,payout,reversal}'::text[]) as k (kind) \
          cross join lateral (select e.run_at from effect e where e.kind = k.kind and e.run_at > now() \

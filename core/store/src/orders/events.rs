@@ -24,14 +24,12 @@ pub struct NewEvent<Document = Value> {
     pub object: Document,
 }
 
-/// An event as stored, at its position of the feed.
 #[derive(Debug, Clone)]
 pub struct StoredEvent {
     pub position: i64,
     pub event: NewEvent,
 }
 
-/// A reader's filter of the feed.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
     pub after: i64,

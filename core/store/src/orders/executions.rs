@@ -22,7 +22,6 @@ pub struct Execution {
     pub state: State,
     pub version: i64,
     pub last_sequence: i64,
-    /// When its last event occurred.
     pub last_occurred_at: Timestamp,
 }
 

@@ -65,7 +65,6 @@ pub(crate) fn columns<'a>(ids: impl Iterator<Item = &'a RecordId>) -> RecordColu
     all
 }
 
-/// The unexpired records among `ids`.
 pub async fn list_live(conn: &mut PgConnection, ids: &[&RecordId]) -> Result<Vec<Record>, StoreError> {
     let at = columns(ids.iter().copied());
     let sql = "select partner_id, livemode, method, path, key, fingerprint, status, body from idempotency \

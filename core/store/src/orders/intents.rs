@@ -51,7 +51,6 @@ pub async fn list_used_ids(
     Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
 }
 
-/// The client references of accepted intents.
 pub async fn list_used_client_references(
     conn: &mut PgConnection,
     requested: &[(&Tenant, &str)],

@@ -11,7 +11,6 @@ use sqlx::{FromRow, PgConnection, Row as _};
 use super::intents::{self, Tenant};
 use crate::{StoreError, read, statement};
 
-/// A new legacy order.
 #[derive(Debug, Clone)]
 pub struct NewLegacyIntent {
     pub tenant: Tenant,
@@ -31,7 +30,7 @@ pub struct NewLegacyIntent {
     pub run_at: DateTime<Utc>,
 }
 
-/// A due order, claimed by its version for the duration of a lease.
+/// A due order, claimed by its version for a time.
 #[derive(Debug, Clone)]
 pub struct ClaimedLegacyIntent {
     pub tenant: Tenant,
@@ -93,7 +92,6 @@ pub struct LegacyIntentRow {
     pub updated_at: DateTime<Utc>,
 }
 
-/// The filter of a list.
 #[derive(Debug, Clone, Default)]
 pub struct LegacyFilter {
     pub status: Option<String>,
@@ -181,40 +179,40 @@ const CLAIM: &str = "with recursive tenant as ( \
                   where partner_id = t.partner_id and livemode = t.livemode and strategy = s.strategy \
                     and stage in ('pending', 'solving', 'queued', 'submitting') \
                     and run_at <= statement_timestamp() \
-                    and (lease_until is null or lease_until < statement_timestamp()) \
+                    and (claimed_until is null or claimed_until < statement_timestamp()) \
                   order by run_at limit $2) d \
      ), chosen as ( \
          select partner_id, livemode, intent_id from due \
          order by turn, strategy <> 'instant', run_at limit $2 \
      ) \
      update legacy_intent l set version = l.version + 1, \
-            lease_until = clock_timestamp() + make_interval(secs => $1) \
+            claimed_until = clock_timestamp() + make_interval(secs => $1) \
      from (select o.partner_id, o.livemode, o.intent_id \
            from chosen c join legacy_intent o using (partner_id, livemode, intent_id) \
            where o.stage in ('pending', 'solving', 'queued', 'submitting') \
-             and (o.lease_until is null or o.lease_until < statement_timestamp()) \
+             and (o.claimed_until is null or o.claimed_until < statement_timestamp()) \
            for update of o skip locked) mine \
      where (l.partner_id, l.livemode, l.intent_id) = (mine.partner_id, mine.livemode, mine.intent_id) \
      returning l.partner_id, l.livemode, l.intent_id, l.request, l.source, l.target, l.strategy, l.account, \
                l.stage, l.attempt, l.best_output::text as best_output, l.created_at, l.expires_at, l.version";
 
 /// Claims due orders, as many of each tenant as of any other that has so many; they are exclusive for the duration of the
-/// lease.
+/// claim.
 pub async fn claim(
     conn: &mut PgConnection,
-    lease_secs: f64,
+    claim_secs: f64,
     limit: i64,
 ) -> Result<Vec<ClaimedLegacyIntent>, StoreError> {
-    statement::list(conn, CLAIM, (lease_secs, limit)).await
+    statement::list(conn, CLAIM, (claim_secs, limit)).await
 }
 
-/// When the first open order is due, or the lease of its evaluation ends. `None`: no order is open.
+/// When the first open order is due, or the claim of its evaluation ends. `None`: no order is open.
 pub async fn next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
     let sql = "select least((select run_at from legacy_intent \
-                       where stage in ('pending', 'solving', 'queued', 'submitting') and lease_until is null \
+                       where stage in ('pending', 'solving', 'queued', 'submitting') and claimed_until is null \
                        order by run_at limit 1), \
-                      (select min(lease_until) from legacy_intent \
-                       where stage in ('pending', 'solving', 'queued', 'submitting') and lease_until is not null))";
+                      (select min(claimed_until) from legacy_intent \
+                       where stage in ('pending', 'solving', 'queued', 'submitting') and claimed_until is not null))";
     statement::load_value(conn, sql, ()).await
 }
 
@@ -250,16 +248,16 @@ pub async fn update(
         Turn::Wait { stage, run_at, best_output } => {
             (*stage, order.attempt, Some(*run_at), best_output.map(|best| best.to_string()), None, None)
         }
-        // The lease continues: after a crash the order is due when it expires.
+        // The claim continues: after a crash the order is due when it expires.
         Turn::Submitting { attempt } => ("submitting", *attempt, None, None, None, None),
         Turn::Submitted { reference } => ("submitted", order.attempt, None, None, Some(reference), None),
         Turn::Rejected { code } => ("rejected", order.attempt, None, None, None, Some(*code)),
         Turn::Expired => ("expired", order.attempt, None, None, None, None),
     };
-    let keeps_lease = matches!(turn, Turn::Submitting { .. });
+    let keeps_claim = matches!(turn, Turn::Submitting { .. });
     let sql = "update legacy_intent set stage = $5, attempt = $6, run_at = coalesce($7, run_at), \
                 best_output = coalesce($8::text::numeric, best_output), reference = $9, code = $10, \
-                lease_until = case when $11 then lease_until end, updated_at = now() \
+                claimed_until = case when $11 then claimed_until end, updated_at = now() \
          where partner_id = $1 and livemode = $2 and intent_id = $3 and version = $4";
     let parameters = (
         &order.tenant.partner_id,
@@ -272,7 +270,7 @@ pub async fn update(
         best,
         reference,
         code,
-        keeps_lease,
+        keeps_claim,
     );
     Ok(statement::affected(conn, sql, parameters).await? == 1)
 }
@@ -330,7 +328,7 @@ pub async fn update_submitted(
     let (partners, modes) = intents::tenants(executed.iter().map(|(turn, _)| &turn.tenant));
     let ids: Vec<&str> = executed.iter().map(|(turn, _)| turn.intent_id.as_str()).collect();
     let references: Vec<&str> = executed.iter().map(|(_, reference)| reference.as_str()).collect();
-    let sql = "update legacy_intent set stage = 'submitted', reference = r, lease_until = null, updated_at = now() \
+    let sql = "update legacy_intent set stage = 'submitted', reference = r, claimed_until = null, updated_at = now() \
          from unnest($1::text[], $2::bool[], $3::text[], $4::text[]) as executed (p, m, i, r) \
          where (partner_id, livemode, intent_id) = (p, m, i)";
     statement::execute(conn, sql, (partners, modes, ids, references)).await

@@ -9,7 +9,6 @@ use sqlx::PgConnection;
 use crate::{StoreError, statement};
 
 names! {
-    /// Which orders are listed.
     #[derive(Default)]
     pub enum OrderView {
         #[default]
@@ -25,11 +24,9 @@ names! {
     }
 }
 
-/// The filter of a page.
 #[derive(Debug, Clone, Default)]
 pub struct OrderFilter<'a> {
     pub view: OrderView,
-    /// A partner's name.
     pub partner: Option<&'a str>,
     pub state: Option<&'a str>,
     /// Accepted at this time or later, and before that one.
@@ -40,7 +37,6 @@ pub struct OrderFilter<'a> {
     pub limit: i64,
 }
 
-/// An order of a page.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct OrderRow {
     pub reference: String,

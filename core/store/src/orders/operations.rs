@@ -8,7 +8,6 @@ use sqlx::PgConnection;
 use crate::orders::effects::notify_workers;
 use crate::{StoreError, statement};
 
-/// An execution in a list.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Listed {
     pub reference: String,
@@ -112,7 +111,7 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                          'occurredAt', occurred_at, 'observedAt', observed_at) order by sequence), '[]') \
                       from event_record where reference = $1), \
            'work', (select coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'runAt', run_at, 'called', called, \
-                         'calledAt', called_at, 'attempts', attempts, 'lastResult', last_result, 'leaseUntil', lease_until, \
+                         'calledAt', called_at, 'attempts', attempts, 'lastResult', last_result, 'claimedUntil', claimed_until, \
                          'verdict', verdict) order by id), '[]') from effect where reference = $1), \
            'calls', (select coalesce(jsonb_agg(jsonb_build_object('leg', leg, 'call', call, 'result', result, \
                          'times', times, 'firstAt', first_at, 'lastAt', last_at, 'tookMs', took_ms, 'detail', detail) \
@@ -228,12 +227,12 @@ pub async fn nudge(
         Nudge::ScreeningResult(verdict) => (false, Some(*verdict)),
     };
     let gentle = matches!(nudge, Nudge::Now);
-    let sql = "update effect set run_at = now(), woken = lease_until is not null, called = called and not $4, \
+    let sql = "update effect set run_at = now(), woken = claimed_until is not null, called = called and not $4, \
                 verdict = coalesce($5, verdict), \
                 fence = fence + case when $5::jsonb is null then 0 else 1 end \
          where reference = $1 and ($2::text is null or kind = $2) \
            and ($6 or not called or (coalesce(called_at, '-infinity') < now() - make_interval(secs => $3) \
-                                     and (lease_until is null or lease_until < now())))";
+                                     and (claimed_until is null or claimed_until < now())))";
     let done =
         statement::affected(conn, sql, (reference, kind, in_flight_secs, uncalled, verdict, gentle)).await?;
     notify_workers(conn).await?;

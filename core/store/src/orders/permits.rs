@@ -35,7 +35,6 @@ impl PermitHold {
         })
     }
 
-    /// The wallet that the nonce belongs to.
     pub fn wallet(&self) -> (i64, String) {
         (self.chain_id, self.owner.clone())
     }

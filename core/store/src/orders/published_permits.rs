@@ -26,7 +26,6 @@ pub struct PermitId {
     pub signature: PermitSignature,
 }
 
-/// A permit that was published for an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedPermit {
     pub id: PermitId,

@@ -56,7 +56,6 @@ pub async fn load(
     Ok(holds)
 }
 
-/// The amount held of a provider's asset now.
 pub async fn find_held(conn: &mut PgConnection, provider: &str, asset: &str) -> Result<Minor, StoreError> {
     let sql = "select coalesce(sum(amount), 0)::text from quote_hold \
          where provider_id = $1 and asset = $2 and valid_until > now()";

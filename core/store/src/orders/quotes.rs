@@ -18,7 +18,6 @@ pub struct QuoteContext {
     pub response: Value,
 }
 
-/// A firm quote to store.
 #[derive(Debug, Clone)]
 pub struct NewFirmQuote {
     pub tenant: Tenant,
@@ -26,12 +25,10 @@ pub struct NewFirmQuote {
     pub terms: FirmTerms,
 }
 
-/// A firm quote as stored.
 #[derive(Debug, Clone)]
 pub struct FirmQuote {
     pub tenant: Tenant,
     pub terms: FirmTerms,
-    /// The execution that has used it.
     pub used_by: Option<String>,
 }
 

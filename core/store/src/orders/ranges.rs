@@ -31,7 +31,6 @@ pub struct NewRestingRange {
     pub range: Range,
 }
 
-/// A resting order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestingRange {
     /// Of orders that the same price meets the lowest is filled first.

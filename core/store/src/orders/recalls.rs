@@ -253,7 +253,6 @@ pub async fn lock_answered(tx: &mut PgTransaction<'_>, of: &RecallSubject) -> Re
     })
 }
 
-/// An answer's effect on its recall.
 #[derive(Debug, Clone)]
 pub struct AnsweredRecall<'a> {
     pub id: &'a RecallId,

@@ -22,7 +22,6 @@ pub struct AnchorRow {
     pub contract: Vec<u8>,
     pub tx_hash: Vec<u8>,
     pub block_number: i64,
-    /// Its block is final.
     pub is_final: bool,
 }
 

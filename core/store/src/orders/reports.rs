@@ -34,7 +34,6 @@ fn corrupt(error: impl std::fmt::Display) -> StoreError {
     StoreError::corrupt("execution", error)
 }
 
-/// The executions of a tenant with one of `names`.
 pub async fn list_named(
     conn: &mut PgConnection,
     tenant: &Tenant,
@@ -114,16 +113,13 @@ pub struct Range {
     pub position: i64,
 }
 
-/// An execution as a report shows it.
 #[derive(Debug, Clone)]
 pub struct ReportedExecution {
     pub terms: Terms,
     /// The state now, which may be past `last`.
     pub state: State,
-    /// The last event at the report's position.
     pub last: EventType,
     pub last_observed_at: DateTime<Utc>,
-    /// The intent's snapshot of that event.
     pub snapshot: IntentSnapshot,
     pub receipt_hash: Option<Vec<u8>>,
     /// Canonical events of the chain, oldest first.

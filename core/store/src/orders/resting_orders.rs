@@ -9,7 +9,6 @@ use sqlx::PgConnection;
 
 use crate::{StoreError, statement};
 
-/// A new resting order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRestingOrder {
     pub provider_id: String,
@@ -52,7 +51,6 @@ pub struct RestingOrder {
     pub remaining: Minor,
 }
 
-/// A resting order as its maker sees it.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct RestingOrderRow {
     pub id: i64,

@@ -5,7 +5,6 @@ use sqlx::PgConnection;
 
 use crate::{StoreError, known, statement};
 
-/// A new result.
 #[derive(Debug, Clone, Copy)]
 pub struct NewScreening<'a> {
     pub reference: &'a str,
@@ -15,7 +14,6 @@ pub struct NewScreening<'a> {
     pub detail: &'a str,
 }
 
-/// The latest result for an order.
 pub async fn find_latest(
     conn: &mut PgConnection,
     reference: &str,

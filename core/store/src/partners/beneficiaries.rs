@@ -11,7 +11,6 @@ use sqlx::{FromRow, PgConnection, Row as _};
 
 use crate::{StoreError, read, statement};
 
-/// A new recipient.
 #[derive(Debug, Clone)]
 pub struct NewBeneficiary<'a> {
     pub id: &'a str,
@@ -22,7 +21,6 @@ pub struct NewBeneficiary<'a> {
     pub operator: &'a str,
 }
 
-/// A new account of a recipient.
 #[derive(Debug, Clone)]
 pub struct NewDestination<'a> {
     pub id: &'a str,
@@ -35,7 +33,6 @@ pub struct NewDestination<'a> {
     pub operator: &'a str,
 }
 
-/// A destination as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DestinationRow {
     pub beneficiary_id: String,

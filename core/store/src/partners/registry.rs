@@ -25,7 +25,6 @@ pub struct KeyRow {
     pub has_old_hash: bool,
 }
 
-/// A key to store.
 #[derive(Debug, Clone)]
 pub struct NewKey {
     pub key_id: String,
@@ -120,7 +119,6 @@ pub async fn ensure_key(conn: &mut PgConnection, key: &NewKey) -> Result<(), Sto
     statement::execute(conn, sql, parameters).await
 }
 
-/// A partner as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct PartnerRow {
     pub id: String,
@@ -131,7 +129,6 @@ pub struct PartnerRow {
     pub disabled_at: Option<DateTime<Utc>>,
 }
 
-/// An operator's action on a partner, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct PartnerAction {
     /// `disable` or `enable`.

@@ -30,7 +30,6 @@ pub struct NewStatement<'a> {
     pub entries: Vec<NewEntry<'a>>,
 }
 
-/// A booked entry.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEntry<'a> {
     pub amount: i128,
@@ -39,7 +38,6 @@ pub struct NewEntry<'a> {
     pub references: &'a [String],
 }
 
-/// What became of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementTaken {
     New,

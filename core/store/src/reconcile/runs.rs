@@ -16,7 +16,6 @@ pub struct AtBlock {
     pub secs: i64,
 }
 
-/// A completed run.
 #[derive(Debug, Clone)]
 pub struct NewRun {
     /// `None`: the accounts at the bank were compared.
@@ -110,7 +109,6 @@ pub async fn delete_old_runs(
     statement::execute(conn, sql, (chain_id, keep)).await
 }
 
-/// A stored run.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct KeptRun {
     pub id: i64,
@@ -143,7 +141,6 @@ pub async fn find_last_run(
     statement::find(conn, sql, (chain_id,)).await
 }
 
-/// A stored break.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct KeptBreak {
     pub run_id: i64,
@@ -169,7 +166,6 @@ pub async fn list_breaks(conn: &mut PgConnection, run_id: i64) -> Result<Vec<Kep
     statement::list(conn, sql, (run_id,)).await
 }
 
-/// A break of a run.
 pub async fn find_break(
     conn: &mut PgConnection,
     run_id: i64,

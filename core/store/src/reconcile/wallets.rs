@@ -122,7 +122,6 @@ pub async fn is_surplus(conn: &mut PgConnection, asset: &str, amount: Minor) -> 
     Ok(found.unwrap_or(false))
 }
 
-/// A balance that was read at a block.
 #[derive(Debug, Clone)]
 pub struct NewWalletBalance {
     pub account: String,

@@ -1,9 +1,9 @@
-//! Deliveries: queued from the feed, read by the holder of their endpoint's lease, ended in batches; and the log of
+//! Deliveries: queued from the feed, read by the owner of their endpoint's lease, ended in batches; and the log of
 //! ended deliveries, in partitions of a day.
 //!
-//! A delivery in flight is in its holder's memory only: reading writes nothing. The row leaves the queue in the
+//! A delivery in flight is in its owner's memory only: reading writes nothing. The row leaves the queue in the
 //! transaction that writes its log, which requires that the fence of the lease is unchanged
-//! ([`leases`](super::leases)). So a delivery that its holder loses is still in the queue.
+//! ([`leases`](super::leases)). So a delivery that its owner loses is still in the queue.
 
 use std::time::Duration;
 
@@ -80,7 +80,6 @@ pub async fn waits_more_than(
     statement::load_value(conn, sql, (endpoint_id, count)).await
 }
 
-/// The position of a delivery in its endpoint's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueuePosition {
     pub due_at: DateTime<Utc>,
@@ -181,14 +180,12 @@ pub enum Next {
 #[derive(Debug, Clone)]
 pub struct Ended {
     pub id: i64,
-    /// The fence of its lease.
     pub fence: i64,
     pub next: Next,
     /// `None`: no request was sent to the endpoint, and no attempt is used up.
     pub attempt: Option<Attempt>,
 }
 
-/// An attempt as it is logged.
 #[derive(Debug, Clone, Default)]
 pub struct Attempt {
     pub number: u32,
@@ -196,7 +193,6 @@ pub struct Attempt {
     pub status: Option<u16>,
     pub latency_ms: i64,
     pub error: Option<&'static str>,
-    /// The beginning of the answer's body.
     pub body_prefix: Option<String>,
 }
 
@@ -304,7 +300,6 @@ async fn write(
     statement::load_value(conn, sql, parameters).await
 }
 
-/// A delivery in the log.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Logged {
     pub id: i64,
@@ -319,7 +314,6 @@ pub struct Logged {
     pub ended_at: Option<DateTime<Utc>>,
 }
 
-/// An attempt in the log.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct LoggedAttempt {
     pub delivery_id: i64,
@@ -331,7 +325,6 @@ pub struct LoggedAttempt {
     pub body_prefix: Option<String>,
 }
 
-/// The filter of the log.
 #[derive(Debug, Clone, Default)]
 pub struct LogFilter {
     /// Deliveries older than this one.

@@ -7,12 +7,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvp_domain::settlement::leg::back_off_ms;
 use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 use metrics::counter;
+use parking_lot::Mutex;
 use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -90,7 +91,7 @@ struct InProgress<'a>(&'a Shared, &'a str);
 
 impl Drop for InProgress<'_> {
     fn drop(&mut self) {
-        self.0.known().in_progress.remove(self.1);
+        self.0.known.lock().in_progress.remove(self.1);
     }
 }
 
@@ -152,22 +153,22 @@ impl Items {
 
     /// What is set aside, as far as this process knows.
     pub fn failing(&self) -> Vec<String> {
-        self.0.known().failing.keys().cloned().collect()
+        self.0.known.lock().failing.keys().cloned().collect()
     }
 
     /// Whether none is set aside, as far as this process knows.
     pub fn are_well(&self) -> bool {
-        self.0.known().failing.is_empty()
+        self.0.known.lock().failing.is_empty()
     }
 
     /// Whether an item is set aside and not due yet.
     pub fn is_waiting(&self, item: &str) -> bool {
-        self.0.known().is_waiting(item)
+        self.0.known.lock().is_waiting(item)
     }
 
     /// Whether an item is set aside, as far as this process knows.
     pub fn is_set_aside(&self, item: &str) -> bool {
-        self.0.known().failing.contains_key(item)
+        self.0.known.lock().failing.contains_key(item)
     }
 }
 
@@ -205,7 +206,7 @@ impl Apart {
             let _ = done.send(items.attend(&item, &about, work).await);
         };
         {
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tasks = self.tasks.lock();
             while tasks.try_join_next().is_some() {}
             tasks.spawn(attending);
         }
@@ -229,12 +230,8 @@ impl<T> From<Idle> for Attended<T> {
 }
 
 impl Shared {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn begin<'a>(&'a self, item: &'a str) -> Result<InProgress<'a>, Idle> {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.is_waiting(item) {
             return Err(Idle::SetAside);
         }
@@ -245,7 +242,7 @@ impl Shared {
     }
 
     fn succeeded(&self, item: &str) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.failing.remove(item).is_some() {
             known.unwritten.insert(item.to_owned(), None);
             drop(known);
@@ -254,7 +251,7 @@ impl Shared {
     }
 
     fn failed(&self, item: &str, about: &str, why: &str) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let attempts = known.failing.get(item).map_or(0, |failing| failing.attempts).saturating_add(1);
         let wait = set_aside_for(self.worker, item, about, why, attempts).min(self.longest_wait);
         known.failing.insert(item.to_owned(), Failing { attempts, due: Instant::now() + wait });
@@ -265,7 +262,7 @@ impl Shared {
     /// Writes what the table does not show yet.
     async fn write(&self) {
         let unwritten: Vec<(String, Option<NewSetAside>)> = {
-            let mut known = self.known();
+            let mut known = self.known.lock();
             if known.unwritten.is_empty() || known.write_from.is_some_and(|from| Instant::now() < from) {
                 return;
             }
@@ -281,7 +278,7 @@ impl Shared {
             worker = self.worker.as_str(),
             error, "items that are set aside could not be written, will retry"
         );
-        self.known().write_from = Some(Instant::now() + WRITE_AGAIN);
+        self.known.lock().write_from = Some(Instant::now() + WRITE_AGAIN);
     }
 
     async fn write_all(&self, unwritten: &[(String, Option<NewSetAside>)]) -> Result<(), StoreError> {
@@ -291,7 +288,7 @@ impl Shared {
                 Some(new) => set_aside::upsert(&mut conn, self.worker, item, new).await?,
                 None => set_aside::delete(&mut conn, self.worker, item).await?,
             }
-            let mut known = self.known();
+            let mut known = self.known.lock();
             // Unless it has changed since.
             if known.unwritten.get(item).is_some_and(|now| now == change) {
                 known.unwritten.remove(item);
@@ -303,7 +300,7 @@ impl Shared {
     /// Reads the rows of other processes, now and then.
     async fn read(&self) {
         {
-            let mut known = self.known();
+            let mut known = self.known.lock();
             if known.read_at.is_some_and(|at| at.elapsed() < READ_EVERY) {
                 return;
             }
@@ -322,7 +319,7 @@ impl Shared {
             Err(_) => return,
         };
         let now = Instant::now();
-        let Known { failing, unwritten, .. } = &mut *self.known();
+        let Known { failing, unwritten, .. } = &mut *self.known.lock();
         failing.retain(|item, _| unwritten.contains_key(item) || rows.iter().any(|row| row.item == *item));
         for row in rows.into_iter().filter(|row| !unwritten.contains_key(&row.item)) {
             failing.entry(row.item).or_insert(Failing { attempts: row.attempts, due: now + row.wait });

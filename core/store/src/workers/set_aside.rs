@@ -95,7 +95,6 @@ pub(crate) async fn list_waits(
 pub struct EventSetAside {
     pub position: i64,
     pub endpoint_id: Option<String>,
-    /// Failed attempts.
     pub attempts: u32,
 }
 

@@ -179,8 +179,10 @@ pub use self::inject::{at, foreign};
 /// Failures of single items, for tests.
 #[cfg(feature = "inject")]
 pub mod inject {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+    use parking_lot::Mutex;
 
     use super::{Cow, Display, Step, StoreError};
 
@@ -193,7 +195,6 @@ pub mod inject {
         Unavailable,
         /// Somebody else is always faster: no attempt ever succeeds.
         NeverSucceeds,
-        /// The task panics.
         Panic,
         /// The step never returns.
         Hangs,
@@ -238,10 +239,6 @@ pub mod inject {
     /// The number of rules, so that a step costs nothing while there is none.
     static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-    fn rules() -> MutexGuard<'static, Vec<Arc<Rule>>> {
-        RULES.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A failure of one item at one step, until this is dropped.
     #[derive(Debug)]
     pub struct InjectedFailure(Arc<Rule>);
@@ -250,7 +247,7 @@ pub mod inject {
         /// `item` identifies the item within the process: other tests run at the same time.
         pub fn new(step: Step, item: impl Into<String>, kind: FailureKind) -> Self {
             let rule = Arc::new(Rule { step, item: item.into(), kind, hits: AtomicU64::new(0) });
-            rules().push(Arc::clone(&rule));
+            RULES.lock().push(Arc::clone(&rule));
             COUNT.fetch_add(1, Ordering::SeqCst);
             Self(rule)
         }
@@ -263,7 +260,7 @@ pub mod inject {
 
     impl Drop for InjectedFailure {
         fn drop(&mut self) {
-            rules().retain(|rule| !Arc::ptr_eq(rule, &self.0));
+            RULES.lock().retain(|rule| !Arc::ptr_eq(rule, &self.0));
             COUNT.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -273,7 +270,7 @@ pub mod inject {
             return None;
         }
         let item = item.to_string();
-        rules().iter().find(|rule| rule.step == step && rule.item == item).map(Arc::clone)
+        RULES.lock().iter().find(|rule| rule.step == step && rule.item == item).map(Arc::clone)
     }
 
     /// Fails if a test has said so.

@@ -131,7 +131,6 @@ const MERGED_TO_369: [Tag; 4] = [
     tag::DELIVER_TO_LOCATION_ID,
 ];
 
-/// The fields of the standard header.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
     pub begin_string: &'a str,

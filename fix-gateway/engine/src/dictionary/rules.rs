@@ -58,7 +58,6 @@ impl RejectReason {
     }
 }
 
-/// A message's fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub reason: RejectReason,

@@ -17,7 +17,6 @@ pub(super) const GAP_PATIENCE: Duration = Duration::from_secs(60);
 /// How often the same missing message is requested before the session ends, by us and by the peer.
 pub(super) const SAME_REQUEST_MAX: u32 = 3;
 
-/// One session's rules of engagement.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
     pub begin_string: String,

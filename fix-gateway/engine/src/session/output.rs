@@ -34,7 +34,6 @@ pub enum Output {
     Disconnect,
 }
 
-/// A message to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
     pub seq: SeqNum,
@@ -64,7 +63,6 @@ pub struct Stored {
     pub resend: bool,
 }
 
-/// The identity and credentials of a Logon.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub username: Option<String>,

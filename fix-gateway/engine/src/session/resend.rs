@@ -14,7 +14,6 @@ use crate::{
 
 use super::{Now, Output, ResendSlice, Session, Stored, Transmit, Violation, config::SAME_REQUEST_MAX};
 
-/// A resend under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resend {
     /// The next number to look for.

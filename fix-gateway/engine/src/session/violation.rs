@@ -49,7 +49,6 @@ pub enum Violation {
     Malformed(Fault),
 }
 
-/// The response on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WireResponse {
     /// Close the connection silently.
@@ -65,7 +64,6 @@ pub enum WireResponse {
 }
 
 impl Violation {
-    /// The response to each violation.
     pub fn response(self) -> WireResponse {
         match self {
             // FIX 4.4 volume 2, "Logon": an invalid Logon ends the connection; a text would help only an attacker.

@@ -1,6 +1,5 @@
 //! The language of the scripts.
 
-/// One line.
 pub(crate) enum Step<'a> {
     /// `# …`
     Comment,

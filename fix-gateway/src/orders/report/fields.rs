@@ -32,7 +32,6 @@ impl<'a> Fees<'a> {
         }
     }
 
-    /// Commission(12).
     pub(super) fn commission(&self) -> Option<String> {
         let fee = self.protocol?;
         Some(self.protocol_fee.unwrap_or(fee.amount_minor).to_decimal_string(fee.exponent))

@@ -203,7 +203,7 @@ impl Bank {
                 effects::insert_verdict(&mut conn, &execution, EffectKind::Reversal, &verdict).await.unwrap();
             } else {
                 let nudge = "update effect set run_at = least(run_at, now()) \
-                             where reference = $1 and kind = 'payout' and lease_until is null";
+                             where reference = $1 and kind = 'payout' and claimed_until is null";
                 sqlx::query(nudge).bind(&execution).execute(&mut *conn).await.unwrap();
             }
         }

@@ -72,7 +72,6 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads the file.
     pub(super) fn new(credentials: GcpCredentials, http: Client) -> Result<Self, SignerSetup> {
         let from = match credentials {
             GcpCredentials::Machine { url } => {

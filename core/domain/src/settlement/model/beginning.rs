@@ -67,7 +67,7 @@ impl World {
     }
 }
 
-/// One move before an order begins: workers screen and stall for longer than their lease, the service changes its mind,
+/// One move before an order begins: workers screen and stall for longer than their claim, the service changes its mind,
 /// operators decide.
 fn one(world: &mut World, (what, pick): (u8, u8)) {
     let n = usize::from(pick);

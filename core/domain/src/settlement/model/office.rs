@@ -179,7 +179,7 @@ impl World {
     fn decide(&mut self, leg: LegKind) {
         let Some(row) = self.db.effects.get(&Task::Leg(leg)) else { return };
         let in_flight = row.called && self.now - row.called_at < IN_FLIGHT;
-        if in_flight || row.lease_until >= self.now || !self.db.state.awaits(leg) {
+        if in_flight || row.claimed_until >= self.now || !self.db.state.awaits(leg) {
             return;
         }
         let now = self.now;
@@ -295,7 +295,7 @@ impl World {
     pub(super) fn decide_beginning(&mut self, pick: u8) {
         let (now, was_held) = (self.now, self.office.was_held);
         let Some(row) = self.db.effects.get_mut(&Task::Start) else { return };
-        if !was_held || row.lease_until >= now || row.decided.is_some() {
+        if !was_held || row.claimed_until >= now || row.decided.is_some() {
             return;
         }
         let decided = if pick.is_multiple_of(2) { StartDecision::Release } else { StartDecision::Refuse };

@@ -36,7 +36,7 @@ impl World {
     pub(super) fn claim(&mut self, pick: usize) {
         let now = self.now;
         let free: Vec<Task> = (self.db.effects.iter())
-            .filter(|(_, row)| row.due <= now && row.lease_until < now)
+            .filter(|(_, row)| row.due <= now && row.claimed_until < now)
             .map(|(task, _)| *task)
             .collect();
         let Some(task) = free.get(pick % free.len().max(1)).copied() else { return };
@@ -48,7 +48,7 @@ impl World {
         if !row.called {
             row.called_at = now;
         }
-        (row.called, row.lease_until, row.fence) = (true, now + LEASE, row.fence + 1);
+        (row.called, row.claimed_until, row.fence) = (true, now + CLAIM, row.fence + 1);
         let (called_at, fence, decided) = (row.called_at, row.fence, row.decided);
         let is_cleared = decided == Some(StartDecision::Release);
         let is_refused = decided == Some(StartDecision::Refuse);
@@ -233,7 +233,7 @@ impl World {
         };
         match end {
             End::Done => drop(self.db.effects.remove(&task)),
-            End::Again { called } => (row.due, row.called, row.lease_until) = (self.now + 500, called, 0),
+            End::Again { called } => (row.due, row.called, row.claimed_until) = (self.now + 500, called, 0),
         }
     }
 

@@ -19,7 +19,6 @@ use super::world::{Bounds, Defect, Payout, Slot, World, done, refused};
 use super::{NEVER_BOTH, Protocol, reorgs};
 use crate::terms::Terms;
 
-/// The payment on the other chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Payment {
     None,
@@ -29,7 +28,6 @@ enum Payment {
     Final,
 }
 
-/// The reports of the other chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Report {
     Paid,
@@ -38,7 +36,6 @@ enum Report {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum There {
-    /// The timer of the payout rings.
     Rings,
     Sent,
     Included,

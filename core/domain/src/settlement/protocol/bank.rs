@@ -36,7 +36,6 @@ enum Word {
     Refused,
     Booked,
     Returned,
-    /// It took the return back.
     TakenBack,
 }
 

@@ -96,7 +96,6 @@ impl Fact {
     }
 }
 
-/// The lock as it is reported.
 fn lock() -> Lock {
     let deadlines = Deadlines {
         begin_before: Clock::TooLateToBegin.time(),
@@ -243,7 +242,6 @@ pub(super) trait Payout: Clone + Debug + Eq + Hash + Send + Sync + Sized + 'stat
     fn stepped(world: &mut World<Self>, effects: &[Effect]);
     /// The order is about to be settled, for a payout that may have been made.
     fn is_settling(world: &World<Self>) -> bool;
-    /// The recipient has the output.
     fn is_paid(&self) -> bool;
 
     /// The payment was refused, or stopped before it was made.
@@ -259,7 +257,6 @@ pub(super) trait Payout: Clone + Debug + Eq + Hash + Send + Sync + Sized + 'stat
     /// The maker has the input again.
     fn returned(&mut self) {}
 
-    /// The recipient has the output twice.
     fn is_paid_twice(&self) -> bool {
         false
     }

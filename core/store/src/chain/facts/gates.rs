@@ -39,7 +39,6 @@ pub enum Gate {
     Head(BlockNumber),
     /// The `safe` block has this number.
     Safe(BlockNumber),
-    /// This number is final.
     Finalized(BlockNumber),
 }
 
@@ -53,7 +52,6 @@ impl Gate {
     }
 }
 
-/// The heads of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heights {
     pub head: BlockNumber,
@@ -110,7 +108,6 @@ pub async fn list_new_fills(
         .collect()
 }
 
-/// Sets the conditions of new gates.
 pub async fn set_gates(conn: &mut PgConnection, gates: &[(i64, Gate)]) -> Result<(), StoreError> {
     let columns = || gates.iter().map(|(_, gate)| gate.columns());
     let sql = "update chain_fact fact set gate = given.gate, gate_number = given.number
@@ -124,7 +121,6 @@ pub async fn set_gates(conn: &mut PgConnection, gates: &[(i64, Gate)]) -> Result
     statement::execute(conn, sql, parameters).await
 }
 
-/// The number of waiting fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitingFills {
     pub all: u64,
@@ -147,7 +143,6 @@ pub async fn count_waiting_fills(conn: &mut PgConnection, chain_id: u64) -> Resu
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingFill {
     pub chain_id: u64,
-    /// The order's reference, if it is known.
     pub reference: Option<String>,
     pub block_number: BlockNumber,
     /// What the block waits for: `head`, `safe` or `finalized`, and its number; `None`: not decided yet.

@@ -11,7 +11,6 @@ use uuid::Uuid;
 
 use crate::{StoreError, statement};
 
-/// A fact that is not consumed yet.
 #[derive(Debug, Clone)]
 pub struct OpenFact {
     pub id: i64,
@@ -34,15 +33,15 @@ pub struct OpenFact {
 pub async fn claim(
     conn: &mut PgConnection,
     worker: Uuid,
-    lease: Duration,
+    claim: Duration,
     after: i64,
     limit: i64,
 ) -> Result<Vec<OpenFact>, StoreError> {
     type Row = (i64, i64, i64, Vec<u8>, Value, i32, Option<DateTime<Utc>>, Option<Vec<u8>>);
-    let sql = "update chain_fact f set leased_by = $1, lease_until = now() + make_interval(secs => $2) \
+    let sql = "update chain_fact f set claimed_by = $1, claimed_until = now() + make_interval(secs => $2) \
          from (select id from chain_fact fact \
                where consumed_at is null and retracted_at is null and gate is null and turn > $3 \
-                 and (leased_by = $1 or lease_until is null or lease_until < now()) \
+                 and (claimed_by = $1 or claimed_until is null or claimed_until < now()) \
                  and (early_at is null or early_at is distinct from \
                       (select e.version from execution e \
                        where e.reference = (select reference from chain_command c where c.entity = fact.entity limit 1))) \
@@ -52,12 +51,12 @@ pub async fn claim(
                                    and earlier.consumed_at is null and earlier.retracted_at is null) \
                  and not exists (select from chain_fact earlier \
                                  where earlier.entity = fact.entity and earlier.turn < fact.turn \
-                                   and earlier.leased_by <> $1 and earlier.lease_until >= now() \
+                                   and earlier.claimed_by <> $1 and earlier.claimed_until >= now() \
                                    and earlier.consumed_at is null and earlier.retracted_at is null) \
                order by turn limit $4 for update skip locked) due \
          where f.id = due.id \
          returning f.id, f.turn, f.chain_id, f.entity, f.payload, f.unwritten, f.block_time, f.tx_hash";
-    let mut rows: Vec<Row> = statement::list(conn, sql, (worker, lease.as_secs_f64(), after, limit)).await?;
+    let mut rows: Vec<Row> = statement::list(conn, sql, (worker, claim.as_secs_f64(), after, limit)).await?;
     rows.sort_by_key(|row| row.1);
     let fact = |(id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash): Row| OpenFact {
         id,
@@ -130,11 +129,4 @@ pub async fn consume(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreEr
          where retracted_at is not null \
            and (consumed.kind <> 'transferred' or chain_is_gated(chain_id, entity, consumed.kind))";
     statement::execute(conn, sql, (ids,)).await
-}
-
-/// Releases the claims of a process that has ended: for a private database, whose only user has just started.
-pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> {
-    let sql = "update chain_fact set leased_by = null, lease_until = null \
-         where lease_until is not null and consumed_at is null and retracted_at is null";
-    statement::execute(conn, sql, ()).await
 }

@@ -126,7 +126,6 @@ pub async fn list_signers(conn: &mut PgConnection, chain_id: u64) -> Result<Vec<
 }
 
 names! {
-    /// Whether an account is in use.
     pub enum AccountState {
         /// A process uses it, or did in the last 30 seconds.
         InService = "in_service",
@@ -155,7 +154,6 @@ pub struct RelayerAccount {
     /// Wei; `None` before its first reading.
     pub balance: Option<u128>,
     pub balance_low: bool,
-    /// The nonce of its next transaction.
     pub next_nonce: u64,
     /// Nonces signed and not mined.
     pub waiting: u64,

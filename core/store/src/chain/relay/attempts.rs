@@ -12,7 +12,7 @@ use sqlx::{PgConnection, Row};
 
 /// One signed transaction of a slot.
 #[derive(Debug, Clone)]
-pub struct AttemptRow {
+pub struct TxAttempt {
     pub nonce: u64,
     pub attempt: u64,
     pub hash: B256,
@@ -24,43 +24,10 @@ pub struct AttemptRow {
     pub priority_fee: u128,
     /// The chain's newest block when it was signed.
     pub head_number: BlockNumber,
-    /// By the database's clock.
+    /// By the database's clock; 0 of one that is to be stored.
     pub age_ms: i64,
     /// `None` before the first broadcast.
     pub last_broadcast_age_ms: Option<i64>,
-}
-
-/// A signed transaction to store.
-#[derive(Debug, Clone)]
-pub struct NewAttempt {
-    pub nonce: u64,
-    pub attempt: u64,
-    pub hash: B256,
-    /// The signed bytes, encrypted by the signer.
-    pub sealed: Bytes,
-    /// Wei per gas.
-    pub max_fee: u128,
-    /// Wei per gas.
-    pub priority_fee: u128,
-    /// The chain's newest block.
-    pub head_number: BlockNumber,
-}
-
-impl From<NewAttempt> for AttemptRow {
-    fn from(new: NewAttempt) -> Self {
-        let NewAttempt { nonce, attempt, hash, sealed, max_fee, priority_fee, head_number } = new;
-        Self {
-            nonce,
-            attempt,
-            hash,
-            sealed,
-            max_fee,
-            priority_fee,
-            head_number,
-            age_ms: 0,
-            last_broadcast_age_ms: None,
-        }
-    }
 }
 
 /// Stores signed bytes. They may be broadcast only after the commit. Bytes that were signed before become the newest
@@ -69,7 +36,7 @@ pub async fn insert_attempt(
     conn: &mut PgConnection,
     chain_id: u64,
     signer: Address,
-    attempt: &NewAttempt,
+    attempt: &TxAttempt,
 ) -> Result<(), StoreError> {
     let sql =
         "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, sealed, max_fee, priority_fee, head_number)
@@ -96,7 +63,7 @@ pub async fn list_attempts(
     chain_id: u64,
     signer: Address,
     nonces: &[i64],
-) -> Result<Vec<AttemptRow>, StoreError> {
+) -> Result<Vec<TxAttempt>, StoreError> {
     let sql =
         "select nonce, attempt, hash, sealed, max_fee::text as max_fee, priority_fee::text as priority_fee, head_number,
                 (extract(epoch from clock_timestamp() - created_at) * 1000)::bigint as age_ms,
@@ -108,13 +75,13 @@ pub async fn list_attempts(
     rows.iter().map(attempt_row).collect()
 }
 
-fn attempt_row(row: &PgRow) -> Result<AttemptRow, StoreError> {
+fn attempt_row(row: &PgRow) -> Result<TxAttempt, StoreError> {
     let table = "tx_attempt";
     let fee = |column: &str| -> Result<u128, StoreError> {
         let text: &str = row.try_get(column)?;
         text.parse().map_err(|error| StoreError::corrupt(table, error))
     };
-    Ok(AttemptRow {
+    Ok(TxAttempt {
         nonce: unsigned(table, row.try_get("nonce")?)?,
         attempt: unsigned(table, row.try_get("attempt")?)?,
         hash: hash(table, row.try_get("hash")?)?,
@@ -132,7 +99,7 @@ pub async fn mark_broadcast(
     conn: &mut PgConnection,
     chain_id: u64,
     signer: Address,
-    attempt: &AttemptRow,
+    attempt: &TxAttempt,
 ) -> Result<(), StoreError> {
     let sql = "with sent as (
              update tx_attempt

@@ -17,13 +17,12 @@ pub use self::outcomes::{
     abandon_slots, finalize_slots, judge_slots, mark_foreign, mark_mined, mark_unmined,
 };
 use super::super::{bigint, hash, unsigned};
-use super::attempts::AttemptRow;
+use super::attempts::TxAttempt;
 use crate::{StoreError, known, statement};
 
 pub(in crate::chain) use self::outcomes::unmine_above;
 
 names! {
-    /// The state of a nonce in use.
     pub enum SlotState {
         /// Signed and stored; it may have reached a node.
         Signed = "signed",
@@ -49,16 +48,14 @@ pub struct SlotRow {
     pub block_hash: Option<B256>,
     /// The newest attempt contains commands that it must no longer execute.
     pub stale: bool,
-    /// Commands that it must execute.
     pub commands: u64,
     /// Of one of them; empty without any.
     pub reference: String,
     pub intent_id: String,
     /// Oldest first; never empty.
-    pub attempts: Vec<AttemptRow>,
+    pub attempts: Vec<TxAttempt>,
 }
 
-/// A nonce to use.
 #[derive(Debug, Clone, Copy)]
 pub struct NewSlot<'a> {
     pub nonce: u64,

@@ -83,7 +83,6 @@ pub async fn list_due(
     statement::list(conn, sql, parameters).await
 }
 
-/// Loads and locks an order.
 pub async fn lock(conn: &mut PgConnection, reference: &str) -> Result<Option<EndedOrder>, StoreError> {
     // Locked first: what is read of other tables is read after the last step.
     let sql = "select from execution where reference = $1 for update";

@@ -5,7 +5,6 @@ use sqlx::PgConnection;
 
 use crate::{StoreError, statement};
 
-/// A nonce of an API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewNonce {
     pub key_id: String,

@@ -7,7 +7,6 @@ use sqlx::PgConnection;
 use crate::orders::intents::Tenant;
 use crate::{StoreError, statement};
 
-/// A share of a partner's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateShare {
     /// Tells windows apart: when it opened, in microseconds.

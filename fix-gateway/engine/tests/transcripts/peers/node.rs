@@ -27,7 +27,6 @@ struct Store {
     resets: u64,
 }
 
-/// A message's fields.
 type Content = Vec<(u32, Vec<u8>)>;
 
 #[derive(Debug)]
