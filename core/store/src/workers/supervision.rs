@@ -71,7 +71,8 @@ mod tests {
     async fn a_loop_that_begins_after_the_stop_does_not_pause() {
         let stop = watch::Sender::new(false);
         stop.send_replace(true);
-        let ended = pause(Duration::from_secs(3600), &mut stop.subscribe());
+        let mut told = stop.subscribe();
+        let ended = pause(Duration::from_secs(3600), &mut told);
         assert_eq!(tokio::time::timeout(Duration::from_secs(5), ended).await, Ok(false));
     }
 
