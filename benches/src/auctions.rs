@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::figure::{Figure, per_second};
 use crate::harness::{DurableHarness, fiat_order};
-use crate::hostile::Vitals;
+use crate::proc::Vitals;
 use crate::progress;
 
 /// Long enough that nothing is met by time while it is measured.

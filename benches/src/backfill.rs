@@ -25,9 +25,8 @@ use dvp_store::{MIGRATOR, PgPool};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::cpu::worked;
 use crate::figure::{Figure, per_second};
-use crate::hostile::Vitals;
+use crate::proc::{Vitals, worked};
 use crate::progress;
 
 /// Events in a block: ten transactions of five.

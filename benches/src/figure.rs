@@ -58,6 +58,11 @@ impl From<Figure> for Figures {
     }
 }
 
+/// The time that this share of a hundred took at most, of sorted times.
+pub(crate) fn within(times: &[std::time::Duration], share: usize) -> std::time::Duration {
+    times.get(times.len().saturating_sub(1) * share / 100).copied().unwrap_or_default()
+}
+
 /// How many a second.
 pub fn per_second(count: usize, elapsed: std::time::Duration) -> u64 {
     let nanos = elapsed.as_nanos().max(1);

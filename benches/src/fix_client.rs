@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use dvp_fix::codec::{Body, Framed, Framer, Head, MsgType, Parser, encode};
 use dvp_fix::{SeqNum, UtcNanos};
 
-use crate::cpu;
+use crate::proc;
 
 /// How long a client waits for an answer before the measurement fails.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -158,9 +158,9 @@ pub(crate) fn drive<W: Workload>(
     let started = Instant::now();
     let until = started + time;
     let run = move |client: Client, mut workload: W| {
-        let before = cpu::worked_by_this_thread();
+        let before = proc::worked_by_this_thread();
         client.run(&mut workload, until, window)?;
-        anyhow::Ok((workload, cpu::worked_by_this_thread().saturating_sub(before)))
+        anyhow::Ok((workload, proc::worked_by_this_thread().saturating_sub(before)))
     };
     let threads: Vec<_> = clients
         .into_iter()

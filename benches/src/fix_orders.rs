@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::orders::Goal;
 use self::orders::Orders;
-use crate::cpu;
 use crate::figure::{Figure, per_second};
 use crate::fix_client::{self, Client, Driven};
 use crate::harness::{DurableHarness, fiat_order};
 use crate::http::{Served, drive, request};
+use crate::proc;
 use crate::progress;
 use crate::submit::{ORDERS_A_SECOND, submissions};
 
@@ -65,7 +65,11 @@ pub(crate) struct Worked {
 
 impl Worked {
     pub(crate) fn by(postmaster: u32) -> Self {
-        Self { postmaster, this: cpu::worked_by_this_process(), postgres: cpu::worked_by_server(postmaster) }
+        Self {
+            postmaster,
+            this: proc::worked_by_this_process(),
+            postgres: proc::worked_by_server(postmaster),
+        }
     }
 
     /// The cost of an order since then, with the client's part separate.

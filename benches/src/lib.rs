@@ -3,7 +3,6 @@
 
 pub mod auctions;
 pub mod backfill;
-pub mod cpu;
 pub mod crash;
 mod dice;
 pub mod drill;
@@ -22,9 +21,11 @@ pub mod http;
 pub mod interfaces;
 pub mod patroni;
 pub mod plans;
+mod proc;
 pub mod processes;
 pub mod progress;
 pub mod reads;
+mod rpc;
 pub mod scenes;
 pub mod screens;
 pub mod settle;

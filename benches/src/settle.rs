@@ -2,7 +2,6 @@
 //! anchored receipt: the sandbox with one relayer account and one block a second, beside the orders that its blocks
 //! have gas for.
 
-pub(crate) mod chain;
 mod compare;
 pub mod signer;
 
@@ -21,18 +20,18 @@ use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use self::chain::{Blocks, Rpc};
 pub use self::compare::compare;
 use self::signer::Signer;
 pub use self::signer::SignerKind;
-use crate::cpu;
 use crate::crash::check::count;
 use crate::crash::process::{Process, text};
-use crate::crash::rest::{Wallet, deliver_token, fiat_order, pay_with_token, unix_secs};
+use crate::crash::rest::{Wallet, deliver_token, fiat_order, pay_with_token};
 use crate::drill::with_log;
 use crate::figure::{Figure, per_second};
 use crate::http::Keys;
+use crate::proc;
 use crate::progress;
+use crate::rpc::{Blocks, Rpc};
 
 const PATH: &str = "/v1/intents";
 const ACCOUNT: &str = "bene_straight:dest_10000000";
@@ -154,7 +153,7 @@ impl MeasuredSandbox {
     /// Wallets that nobody has used, with tokens for all their orders: two for single orders, one for many, and the
     /// rest for one each.
     async fn wallets(&self, size: Size) -> anyhow::Result<Vec<Wallet>> {
-        let (started, count) = (unix_secs()?, size.orders + 3);
+        let (started, count) = (dvp_core::context::now().unix_secs(), size.orders + 3);
         let mut wallets = Vec::with_capacity(count);
         let mut owners = Vec::with_capacity(count);
         for n in 0..count {
@@ -193,12 +192,12 @@ impl MeasuredSandbox {
     async fn lot(&self, bodies: Vec<String>, callers: usize) -> anyhow::Result<Lot> {
         let mut database = self.database().await?;
         let (from, before) = (self.rpc.head().await?, count(&mut database, COMPLETED).await?);
-        let (orders, began, worked) = (bodies.len(), Instant::now(), cpu::worked(&PROCESSES));
+        let (orders, began, worked) = (bodies.len(), Instant::now(), proc::worked(&PROCESSES));
         let due = before + i64::try_from(orders)?;
         let submitting = self.submit(bodies, callers);
         let following = async {
             until(&mut database, COMPLETED, due).await?;
-            let (completed, until_completed) = (began.elapsed(), cpu::worked(&PROCESSES));
+            let (completed, until_completed) = (began.elapsed(), proc::worked(&PROCESSES));
             until(&mut database, ANCHORED, due).await?;
             anyhow::Ok((completed, began.elapsed(), until_completed))
         };

@@ -8,10 +8,10 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::cpu;
 use crate::fix_orders::{Measured, Worked};
 use crate::harness::{DurableHarness, fiat_order};
 use crate::http::{Client, Keys, Served, request};
+use crate::proc;
 use crate::progress;
 
 /// Orders made beforehand for each second of measuring.
@@ -100,10 +100,10 @@ impl Follower {
     }
 
     fn drive(mut self, requests: Vec<Vec<u8>>, window: usize, time: Duration) -> anyhow::Result<Driven> {
-        let worked = cpu::worked_by_this_thread();
+        let worked = proc::worked_by_this_thread();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (orders, elapsed) = runtime.block_on(self.run(requests, window, time))?;
-        let worked = cpu::worked_by_this_thread().saturating_sub(worked);
+        let worked = proc::worked_by_this_thread().saturating_sub(worked);
         Ok(Driven { follower: self, orders, elapsed, worked })
     }
 
