@@ -133,7 +133,7 @@ impl Fleet {
             if let Some(status) = served.has_ended() {
                 bail!("a process does not start: {status}\n{}", served.log());
             }
-            Ok(served.address("ready http=Some(").zip(served.address(" fix=Some(")))
+            Ok(served.address(" http=Some(").zip(served.address(" fix=Some(")))
         });
         let (http, fix) = started.await?;
         ready["http"] = json!(format!("http://{http}"));
