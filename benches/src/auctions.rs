@@ -18,17 +18,15 @@ use tokio::sync::watch;
 
 use crate::figure::{Figure, per_second};
 use crate::harness::{DurableHarness, fiat_order};
-use crate::hostile::Vitals;
+use crate::proc::Vitals;
 use crate::progress;
 
 /// Long enough that nothing is met by time while it is measured.
 const LIFETIME_MS: i64 = 24 * 3_600_000;
-/// Price changes that reach nobody.
 const QUIET_CHANGES: u32 = 50;
 /// Orders that the last price change reaches.
 const REACHED: u128 = 100;
 
-/// Measures with so many resting orders.
 pub async fn measure(orders: usize, concurrency: usize) -> anyhow::Result<Vec<Figure>> {
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start_for_fiat(dir.path()).await?;

@@ -25,9 +25,8 @@ use dvp_store::{MIGRATOR, PgPool};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::cpu::worked;
 use crate::figure::{Figure, per_second};
-use crate::hostile::Vitals;
+use crate::proc::{Vitals, worked};
 use crate::progress;
 
 /// Events in a block: ten transactions of five.
@@ -35,11 +34,10 @@ const IN_A_BLOCK: u64 = 50;
 const IN_A_TRANSACTION: u64 = 5;
 const SIZE: u64 = 80;
 const ROUNDS: u32 = 3;
-/// Beside us.
 const WORKERS: [&str; 2] = ["postgres", "anvil"];
 const SENDER: Address = Address::repeat_byte(0x5e);
 
-/// A chain with a number of events, and their first and last block.
+/// A chain with a contract that emits bursts of anchor events on request.
 pub struct Storm {
     pub node: Anvil,
     pub deployment: Deployment,
@@ -47,7 +45,6 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// A chain with a contract that emits bursts of anchor events on request.
     pub async fn start() -> anyhow::Result<Self> {
         let options = AnvilOptions { slots_in_an_epoch: 1, ..AnvilOptions::default() };
         let node = Anvil::start(options).await.context("anvil")?;
@@ -80,13 +77,8 @@ impl Storm {
         Ok(self.provider.raw_request("eth_call".into(), json!([request, "latest"])).await?)
     }
 
-    /// A block with a number of events of one account.
-    pub async fn block(&self, events: u64) -> anyhow::Result<()> {
-        self.block_of(events, IN_A_TRANSACTION).await
-    }
-
-    /// The same, so many events in a transaction.
-    async fn block_of(&self, events: u64, in_a_transaction: u64) -> anyhow::Result<()> {
+    /// A block with a number of events of one account, so many in a transaction.
+    pub async fn block(&self, events: u64, in_a_transaction: u64) -> anyhow::Result<()> {
         let count = U256::from(in_a_transaction);
         let data: Bytes = AnchorStorm::stormCall { count }.abi_encode().into();
         for _ in 0..events / in_a_transaction {
@@ -111,38 +103,12 @@ impl Storm {
     }
 }
 
-/// An empty durable database.
 pub async fn database() -> anyhow::Result<(tempfile::TempDir, Postgres, PgPool)> {
     let dir = tempfile::tempdir()?;
     let postgres = Postgres::start(dir.path(), Options::default()).await?;
     let pool = pool_options().max_connections(4).connect_with(postgres.connect_options()).await?;
     MIGRATOR.run(&pool).await?;
     Ok((dir, postgres, pool))
-}
-
-/// Deletes the blocks that were read.
-pub async fn empty(pool: &PgPool) -> anyhow::Result<()> {
-    sqlx::query("truncate chain_cursor, chain_block, chain_log, chain_fact, chain_status, lease cascade")
-        .execute(pool)
-        .await?;
-    Ok(())
-}
-
-/// So many events from a node into PostgreSQL: when nobody here waits for them, and when each has a command, so that
-/// a fact is given for it too.
-pub async fn measure(events: u64) -> anyhow::Result<Vec<Figure>> {
-    let storm = Storm::start().await?;
-    for _ in 0..events / IN_A_BLOCK {
-        storm.block(IN_A_BLOCK).await?;
-    }
-    storm.settle().await?;
-    let (_dir, postgres, pool) = database().await?;
-    let mut figures = vec![measure_rounds("backfill", &storm, &pool, (events, 0)).await?];
-    expect(&storm, &pool, events).await?;
-    figures.push(measure_rounds("backfill_of_ours", &storm, &pool, (events, events)).await?);
-    pool.close().await;
-    postgres.stop().await?;
-    Ok(figures)
 }
 
 /// The best of some rounds, with the best of as many beside it that keep nothing.
@@ -165,7 +131,9 @@ async fn measure_rounds(
         ensure!(scanned == events, "scanned {scanned} events of {events}");
         tell(name, round, "scanned", per_second(count, scanning), &before);
         floor = floor.min(scanning);
-        empty(pool).await?;
+        sqlx::query("truncate chain_cursor, chain_block, chain_log, chain_fact, chain_status, lease cascade")
+            .execute(pool)
+            .await?;
         let before = worked(&WORKERS);
         let started = Instant::now();
         let done = backfill(pool.clone(), storm.config(), |_| {}, CancellationToken::new()).await?;
@@ -203,7 +171,6 @@ async fn expect(storm: &Storm, pool: &PgPool, events: u64) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The noise, and where the time goes, for people.
 fn tell(name: &str, round: u32, what: &str, pace: u64, before: &[Duration]) {
     let after = worked(&WORKERS);
     let worked: Vec<_> =
@@ -213,10 +180,21 @@ fn tell(name: &str, round: u32, what: &str, pace: u64, before: &[Duration]) {
     ));
 }
 
-/// The figures of an indexer: pace, lag, memory.
-pub async fn measure_all(events: u64, many: u64, seconds: u64) -> anyhow::Result<Vec<Figure>> {
+/// So many events from a node into PostgreSQL: when nobody here waits for them, and when each has a command, so that
+/// a fact is given for it too. Then how far behind an indexer is, and its memory.
+pub async fn measure(events: u64, many: u64, seconds: u64) -> anyhow::Result<Vec<Figure>> {
     progress::expect(4 * u64::from(ROUNDS) + 2 + u64::from(many > 0));
-    let mut figures = measure(events).await?;
+    let storm = Storm::start().await?;
+    for _ in 0..events / IN_A_BLOCK {
+        storm.block(IN_A_BLOCK, IN_A_TRANSACTION).await?;
+    }
+    storm.settle().await?;
+    let (_dir, postgres, pool) = database().await?;
+    let mut figures = vec![measure_rounds("backfill", &storm, &pool, (events, 0)).await?];
+    expect(&storm, &pool, events).await?;
+    figures.push(measure_rounds("backfill_of_ours", &storm, &pool, (events, events)).await?);
+    pool.close().await;
+    postgres.stop().await?;
     figures.push(lag(seconds).await?);
     progress::done("how far behind it is");
     figures.push(distant::lag(seconds.max(20)).await?);
@@ -228,7 +206,6 @@ pub async fn measure_all(events: u64, many: u64, seconds: u64) -> anyhow::Result
     Ok(figures)
 }
 
-/// Time between blocks while the lag is measured.
 const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long after a block is there its ten events are in the database: the worst of several blocks, in milliseconds.
@@ -249,7 +226,7 @@ pub async fn lag(seconds: u64) -> anyhow::Result<Figure> {
     let (mut worst, mut expected) = (Duration::ZERO, 0_i64);
     for round in 0..seconds.saturating_add(2) {
         ticks.tick().await;
-        storm.block(10).await?;
+        storm.block(10, IN_A_TRANSACTION).await?;
         expected = expected.saturating_add(10);
         let mined = Instant::now();
         while kept(&pool).await? < expected {
@@ -280,7 +257,7 @@ pub async fn memory(events: u64) -> anyhow::Result<Figure> {
     let storm = Storm::start().await?;
     let blocks = events / IN_A_FULL_BLOCK;
     for _ in 0..blocks {
-        storm.block_of(IN_A_FULL_BLOCK, IN_A_FULL_BLOCK / 2).await?;
+        storm.block(IN_A_FULL_BLOCK, IN_A_FULL_BLOCK / 2).await?;
     }
     storm.settle().await?;
     let (_dir, postgres, pool) = database().await?;

@@ -10,11 +10,11 @@ pub(crate) mod check;
 mod desk;
 pub(crate) mod fix;
 pub(crate) mod load;
-mod payments;
 pub(crate) mod process;
 pub(crate) mod recipients;
 pub(crate) mod rest;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,13 +25,12 @@ use self::desk::Desk;
 use self::load::{Load, Who};
 use self::recipients::Kind;
 use crate::dice::Dice;
-use crate::drill::{Drill, Program, Report, in_directory, with_log};
+use crate::drill::{Drill, Program, Report, name_of, with_log};
 use crate::progress;
 
 /// The service's ready file while it runs.
 pub(crate) type Ready = Option<Arc<serde_json::Value>>;
 
-/// The rails of conversion and payout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CrashRails {
     /// The sandbox's own, which move no money.
@@ -69,15 +68,17 @@ pub struct CrashDrill {
 impl Drill for CrashDrill {
     const NAME: &'static str = "crash";
 
-    fn steps(&self) -> u64 {
-        u64::from(self.kills) * if self.rails.is_some() { 1 } else { 2 } + 1
+    fn rounds(&self) -> u32 {
+        self.kills * if self.rails.is_some() { 1 } else { 2 }
     }
 
-    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
+    async fn run_in(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
         let mut sum = Report::default();
         for kind in CrashRails::value_variants() {
             if self.rails.is_none_or(|rails| rails == *kind) {
-                let outcome = in_directory(seed, async |dir| self.under_fire(seed, *kind, dir).await).await;
+                let dir = dir.join(name_of(kind));
+                std::fs::create_dir(&dir)?;
+                let outcome = self.under_fire(seed, *kind, &dir).await;
                 sum.add(outcome.with_context(|| format!("{kind:?}"))?);
             }
         }
@@ -86,12 +87,7 @@ impl Drill for CrashDrill {
 }
 
 impl CrashDrill {
-    async fn under_fire(
-        &self,
-        seed: u64,
-        rails: CrashRails,
-        dir: &std::path::Path,
-    ) -> anyhow::Result<Report> {
+    async fn under_fire(&self, seed: u64, rails: CrashRails, dir: &Path) -> anyhow::Result<Report> {
         let desk = match rails {
             CrashRails::Simulated => None,
             CrashRails::BankAndDesk => Some(Desk::open(seed).await?),

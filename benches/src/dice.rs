@@ -18,7 +18,6 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
-    /// A time below a number of milliseconds.
     pub(crate) const fn millis(&mut self, sides: u64) -> Duration {
         Duration::from_millis(self.roll(sides))
     }
@@ -27,6 +26,11 @@ impl Dice {
     pub(crate) fn index(&mut self, length: usize) -> usize {
         let sides = u64::try_from(length).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.roll(sides)).unwrap_or(0)
+    }
+
+    /// One of a list that is not empty.
+    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.index(all.len())]
     }
 
     pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {

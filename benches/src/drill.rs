@@ -22,16 +22,19 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// A way to disturb the service, and the promises that must hold afterwards.
 pub trait Drill {
     const NAME: &'static str;
-    /// Seeds under way at a time.
     const AT_ONCE: usize = 1;
 
-    /// The steps of a seed of which progress is shown; the drill calls [`progress::done`] for each but the last.
-    fn steps(&self) -> u64 {
-        1
+    /// What is done with a seed beside the check at its end; the drill calls [`progress::done`] for each.
+    fn rounds(&self) -> u32 {
+        0
     }
 
-    /// Runs a seed. An error, or a panic, names the promise that was broken.
-    fn run(&self, seed: u64) -> impl Future<Output = anyhow::Result<Report>>;
+    /// Runs a seed in a directory of its own. An error, or a panic, names the promise that was broken.
+    fn run_in(&self, seed: u64, dir: &Path) -> impl Future<Output = anyhow::Result<Report>>;
+
+    fn run(&self, seed: u64) -> impl Future<Output = anyhow::Result<Report>> {
+        in_directory(seed, async move |dir| self.run_in(seed, dir).await)
+    }
 }
 
 // The arguments of every drill; a doc comment here would be shown as that of the program.
@@ -74,7 +77,7 @@ impl Program {
 /// Runs the seeds, prints the sum of their reports, and says whether every promise was kept.
 pub async fn run<D: Drill>(drill: D, seeds: &Seeds) -> anyhow::Result<bool> {
     progress::show(D::NAME);
-    progress::expect(drill.steps().saturating_mul(seeds.count));
+    progress::expect((u64::from(drill.rounds()) + 1).saturating_mul(seeds.count));
     let (began, mut sum, mut broken) = (Instant::now(), Report::default(), Vec::new());
     let all = seeds.seed..seeds.seed.saturating_add(seeds.count);
     let one = async |seed| (seed, AssertUnwindSafe(drill.run(seed)).catch_unwind().await);
@@ -104,25 +107,22 @@ pub async fn run<D: Drill>(drill: D, seeds: &Seeds) -> anyhow::Result<bool> {
     Ok(broken.is_empty())
 }
 
-/// The message of a panic.
 fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panicked")
 }
 
-/// The last lines of a log.
 pub(crate) fn tail(log: &str, lines: usize) -> String {
     let all: Vec<&str> = log.lines().collect();
     all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
 }
 
-/// The error with the log's end behind it.
 pub(crate) fn with_log<T>(outcome: anyhow::Result<T>, tail: impl FnOnce() -> String) -> anyhow::Result<T> {
     outcome.map_err(|error| anyhow::anyhow!("{error:#}\n{}", tail()))
 }
 
-/// Runs a seed in a directory of its own, which is kept when a promise is broken.
-pub(crate) async fn in_directory(
+/// The directory is kept when a promise is broken.
+async fn in_directory(
     seed: u64,
     run: impl AsyncFnOnce(&Path) -> anyhow::Result<Report>,
 ) -> anyhow::Result<Report> {
@@ -181,7 +181,6 @@ pub(crate) async fn until<T>(
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     entries: BTreeMap<&'static str, Entry>,
-    /// The promises that were broken.
     pub broken: Vec<String>,
 }
 
@@ -190,8 +189,7 @@ enum Entry {
     Sum(u64),
     Longest(Duration),
     Kinds(BTreeMap<String, u64>),
-    /// What is shown of each, and its JSON.
-    List(Vec<(String, Value)>),
+    List(Vec<Value>),
 }
 
 impl Report {
@@ -210,13 +208,7 @@ impl Report {
 
     /// Lines are shown as they are; tables as JSON.
     pub fn list(&mut self, name: &'static str, value: Value) {
-        let line = value.as_str().map_or_else(|| format!("{name}: {value}"), str::to_owned);
-        self.line(name, line, value);
-    }
-
-    /// The same with a line that says it in words.
-    pub fn line(&mut self, name: &'static str, line: String, value: Value) {
-        self.merge(name, Entry::List(vec![(line, value)]));
+        self.merge(name, Entry::List(vec![value]));
     }
 
     fn merge(&mut self, name: &'static str, more: Entry) {
@@ -245,7 +237,6 @@ impl Report {
         }
     }
 
-    /// The kinds of something that was counted by kind.
     pub fn kinds(&self, name: &str) -> Vec<&str> {
         match self.entries.get(name) {
             Some(Entry::Kinds(kinds)) => kinds.keys().map(String::as_str).collect(),
@@ -263,7 +254,7 @@ impl Report {
                 Entry::Sum(sum) => json!(sum),
                 Entry::Longest(time) => json!(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
                 Entry::Kinds(kinds) => json!(kinds),
-                Entry::List(list) => list.into_iter().map(|(_, value)| value).collect(),
+                Entry::List(list) => Value::Array(list),
             };
             (name.to_owned(), value)
         })
@@ -280,7 +271,10 @@ impl fmt::Display for Report {
                     let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
                     writeln!(f, "{name}: {}", kinds.join(", "))?;
                 }
-                Entry::List(list) => list.iter().try_for_each(|(line, _)| writeln!(f, "{line}"))?,
+                Entry::List(list) => list.iter().try_for_each(|value| match value.as_str() {
+                    Some(line) => writeln!(f, "{line}"),
+                    None => writeln!(f, "{name}: {value}"),
+                })?,
             }
         }
         Ok(())

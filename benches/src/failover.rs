@@ -12,12 +12,10 @@ use crate::crash::check;
 use crate::crash::load::{Load, Who, position, written_since};
 use crate::crash::recipients::Kind;
 use crate::dice::Dice;
-use crate::drill::{Drill, Program, Report, in_directory, in_rounds, with_log};
+use crate::drill::{Drill, Program, Report, in_rounds, until, with_log};
 
 /// The servers of a drill. With one standby down, commits wait for the other.
 const SERVERS: usize = 3;
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The load of a database that fails.
 pub(crate) const LOAD: (Kind, Who<'static>) =
     (Kind::Prompt, Who { callers: &[None, None, Some(0), Some(2)], sessions: &[Some(1), None] });
 
@@ -33,7 +31,6 @@ pub struct FailoverDrill {
     pub program: Program,
 }
 
-/// What happens to the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// The standbys do not reach it, and the service does; then it is killed while commits wait, and restarted: now they
@@ -52,17 +49,11 @@ enum Fault {
 impl Drill for FailoverDrill {
     const NAME: &'static str = "failover";
 
-    fn steps(&self) -> u64 {
-        u64::from(self.rounds) + 1
+    fn rounds(&self) -> u32 {
+        self.rounds
     }
 
-    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
-        in_directory(seed, async |dir| self.under_fire(seed, dir).await).await
-    }
-}
-
-impl FailoverDrill {
-    async fn under_fire(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
+    async fn run_in(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
         let mut replicas = Replicas::start(SERVERS, !self.asynchronous).await?;
         let urls = replicas.urls().into_iter().flat_map(|url| ["--database-url".to_owned(), url]);
         let database = urls.chain(self.asynchronous.then(|| "--asynchronous-database".to_owned())).collect();
@@ -129,10 +120,8 @@ async fn one_round(fault: Fault, replicas: &mut Replicas, dice: &mut Dice) -> an
 /// Waits until commits wait for a standby; those of asynchronous replication never do.
 async fn commits_wait(replicas: &Replicas, server: usize) -> anyhow::Result<()> {
     let mut admin = replicas.admin(server).await?;
-    let deadline = Instant::now() + Duration::from_secs(2);
     let waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
-    while check::count(&mut admin, waiting).await? == 0 && Instant::now() < deadline {
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+    let is_waiting = async || Ok((check::count(&mut admin, waiting).await? > 0).then_some(()));
+    let _ = until(Duration::from_secs(2), "commits wait", is_waiting).await;
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! A figure beside the floor it is measured against.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 /// Something a second, and the floor's in the same run.
@@ -23,7 +25,6 @@ impl Figure {
     }
 }
 
-/// Thousandths as a number of JSON.
 pub(crate) fn decimal(thousandths: u64) -> Value {
     serde_json::from_str(&format!("{}.{:03}", thousandths / 1000, thousandths % 1000)).unwrap_or(Value::Null)
 }
@@ -33,17 +34,6 @@ pub(crate) fn decimal(thousandths: u64) -> Value {
 pub struct Figures {
     pub lines: Vec<Value>,
     pub missed: String,
-}
-
-impl Figures {
-    /// `late`: what takes longer than its goal, which `than` says.
-    pub(crate) fn with_goal(lines: Vec<Value>, late: &[&str], than: &str) -> Self {
-        let missed = match late.len() {
-            0 => String::new(),
-            count => format!("{count} of {} take longer than {than}: {}", lines.len(), late.join("; ")),
-        };
-        Self { lines, missed }
-    }
 }
 
 impl From<Vec<Figure>> for Figures {
@@ -58,8 +48,12 @@ impl From<Figure> for Figures {
     }
 }
 
-/// How many a second.
-pub fn per_second(count: usize, elapsed: std::time::Duration) -> u64 {
+/// The time that this share of a hundred took at most, of sorted times.
+pub(crate) fn within(times: &[Duration], share: usize) -> Duration {
+    times.get(times.len().saturating_sub(1) * share / 100).copied().unwrap_or_default()
+}
+
+pub fn per_second(count: usize, elapsed: Duration) -> u64 {
     let nanos = elapsed.as_nanos().max(1);
     let count = u128::try_from(count).unwrap_or(u128::MAX);
     u64::try_from(count.saturating_mul(1_000_000_000) / nanos).unwrap_or(u64::MAX)

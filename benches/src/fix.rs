@@ -3,25 +3,26 @@
 //!
 //! The same client drives all of them: it keeps a fixed number of orders unanswered on each session.
 
-mod echo;
 pub mod server;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use echo::Echo;
-use server::{Server, target};
+use dvp_fix::UtcNanos;
+use dvp_fix::codec::{Body, MsgType, Parser};
 
+use self::server::{Server, target};
 use crate::figure::{Figure, per_second};
-use crate::fix_client::{Client, Driven, drive};
+use crate::fix_client::{Client, Driven, Workload, drive};
+use crate::fix_messages::NEW_ORDER_SINGLE;
 use crate::fix_orders::{PARTS, Part};
+use crate::proc::{Vitals, worked_as_user};
 use crate::progress;
 
 /// Sessions of the last part: the number of idle ones, and of those that send orders.
 const IDLE: usize = 1_000;
 const BUSY: usize = 100;
 
-/// The result of one server in one part.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
     orders_a_second: u64,
@@ -60,19 +61,19 @@ fn log_on(addr: SocketAddr, comp_id: String) -> anyhow::Result<Client> {
     Client::log_on(addr, comp_id, None)
 }
 
-/// Drives all sessions at once, each by a thread of its own.
 fn orders(server: Server, time: Duration, part: &Part) -> anyhow::Result<Measured> {
-    let connect = if server.is_fix() { log_on } else { Client::connect };
+    let connect = if server.is_fix { log_on } else { Client::connect };
     let clients = (0..part.sessions)
-        .map(|session| Ok((connect(server.addr(), target(session))?, Echo::new())))
+        .map(|session| Ok((connect(server.addr, target(session))?, Echo::new())))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let before = server.user_nanos()?;
+    let before = worked_as_user(server.pid);
     let Driven { workloads, elapsed, .. } = drive(clients, time, part.window)?;
     let count = workloads.iter().map(|echo| echo.answered).sum();
-    let used = server.user_nanos()?.saturating_sub(before);
+    let used = worked_as_user(server.pid).saturating_sub(before);
     server.stop()?;
     progress::done(part.name);
-    let user_nanos_an_order = used.checked_div(u64::try_from(count)?).unwrap_or(0);
+    let nanos = used.as_nanos().checked_div(u128::try_from(count)?).unwrap_or(0);
+    let user_nanos_an_order = u64::try_from(nanos)?;
     Ok(Measured { orders_a_second: per_second(count, elapsed), user_nanos_an_order })
 }
 
@@ -80,16 +81,52 @@ fn orders(server: Server, time: Duration, part: &Part) -> anyhow::Result<Measure
 fn memory(time: Duration) -> anyhow::Result<Figure> {
     let server = Server::ours(IDLE + BUSY)?;
     let idle = (BUSY..BUSY + IDLE)
-        .map(|session| log_on(server.addr(), target(session)))
+        .map(|session| log_on(server.addr, target(session)))
         .collect::<Result<Vec<_>, _>>()?;
     let busy = (0..BUSY)
-        .map(|session| Ok((log_on(server.addr(), target(session))?, Echo::new())))
+        .map(|session| Ok((log_on(server.addr, target(session))?, Echo::new())))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let at_rest = server.peak_bytes()?;
+    let at_rest = Vitals::of(server.pid)?.peak_bytes;
     drive(busy, time, 4)?;
-    let value = server.peak_bytes()?;
+    let value = Vitals::of(server.pid)?.peak_bytes;
     drop(idle);
     server.stop()?;
     progress::done("1,000 idle sessions");
     Ok(Figure::new("fix, 1,000 idle and 100 busy sessions", value, "bytes", at_rest))
+}
+
+/// One echo in this number is parsed, so that wrong answers are noticed at little cost to the client.
+const CHECKED: usize = 16;
+
+/// The same order again and again, answered by its echo.
+struct Echo {
+    order: Body,
+    parser: Parser,
+    answered: usize,
+}
+
+impl Echo {
+    fn new() -> Self {
+        let fields = NEW_ORDER_SINGLE.split('|').filter_map(|field| field.split_once('='));
+        let mut order = Body::new();
+        for (tag, value) in fields.skip(7).filter(|(tag, _)| *tag != "10") {
+            order.push(tag.parse().unwrap_or_default(), value.as_bytes());
+        }
+        Self { order, parser: Parser::new(), answered: 0 }
+    }
+}
+
+impl Workload for Echo {
+    fn write_order(&mut self, client: &mut Client, at: UtcNanos) {
+        client.write(MsgType::NEW_ORDER_SINGLE, &self.order, at);
+    }
+
+    fn is_answer(&mut self, frame: &[u8]) -> anyhow::Result<bool> {
+        if self.answered.is_multiple_of(CHECKED) {
+            let is_echo = self.parser.parse(frame)?.msg_type() == b"D";
+            anyhow::ensure!(is_echo, "not an echo: {frame:?}");
+        }
+        self.answered += 1;
+        Ok(true)
+    }
 }

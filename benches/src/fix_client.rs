@@ -5,47 +5,39 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use dvp_fix::codec::{Body, Framed, Framer, Head, MsgType, Parser, encode};
 use dvp_fix::{SeqNum, UtcNanos};
 
-use crate::cpu;
+use crate::proc;
+use crate::wire::after;
 
 /// How long a client waits for an answer before the measurement fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 const MESSAGE_MAX: usize = 64 * 1024;
 
-/// The orders of one session and their answers.
 pub(crate) trait Workload: Send + 'static {
-    /// Writes one order with [`Client::write`].
     fn write_order(&mut self, client: &mut Client, at: UtcNanos);
 
     /// Says whether a received message answers an order. An unexpected message is an error.
     fn is_answer(&mut self, frame: &[u8]) -> anyhow::Result<bool>;
 }
 
-/// A connection to a FIX acceptor.
 pub(crate) struct Client {
     stream: TcpStream,
     framer: Framer,
-    comp_id: String,
-    seq: u64,
+    pub(crate) comp_id: String,
+    /// Of the last message.
+    pub(crate) seq: u64,
     out: Vec<u8>,
 }
 
-/// The measurements of [`drive`].
 pub(crate) struct Driven<W> {
     pub(crate) workloads: Vec<W>,
     pub(crate) elapsed: Duration,
-    /// CPU time of the clients' threads.
     pub(crate) worked: Duration,
-}
-
-fn now() -> anyhow::Result<UtcNanos> {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-    Ok(UtcNanos(u64::try_from(since.as_nanos())?))
 }
 
 impl Client {
@@ -68,7 +60,7 @@ impl Client {
         if let Some((username, password)) = credentials {
             logon = logon.field(553, username).field(554, password);
         }
-        client.write(MsgType::LOGON, &logon, now()?);
+        client.write(MsgType::LOGON, &logon, after(Duration::ZERO));
         client.flush()?;
         // Reports of earlier orders may follow the Logon at once.
         let mut answer = None;
@@ -80,16 +72,6 @@ impl Client {
         Ok(client)
     }
 
-    pub(crate) fn comp_id(&self) -> &str {
-        &self.comp_id
-    }
-
-    /// The MsgSeqNum(34) of the next message.
-    pub(crate) const fn next_seq(&self) -> u64 {
-        self.seq + 1
-    }
-
-    /// Appends a message to the next flush.
     pub(crate) fn write(&mut self, msg_type: MsgType, body: &Body, sending_time: UtcNanos) {
         self.seq += 1;
         let head = Head {
@@ -126,7 +108,7 @@ impl Client {
     }
 
     fn send_orders(&mut self, workload: &mut impl Workload, count: usize) -> anyhow::Result<()> {
-        let at = now()?;
+        let at = after(Duration::ZERO);
         for _ in 0..count {
             workload.write_order(self, at);
         }
@@ -149,7 +131,6 @@ impl Client {
     }
 }
 
-/// Runs all clients at once, each on a thread of its own.
 pub(crate) fn drive<W: Workload>(
     clients: Vec<(Client, W)>,
     time: Duration,
@@ -158,9 +139,9 @@ pub(crate) fn drive<W: Workload>(
     let started = Instant::now();
     let until = started + time;
     let run = move |client: Client, mut workload: W| {
-        let before = cpu::worked_by_this_thread();
+        let before = proc::worked_by_this_thread();
         client.run(&mut workload, until, window)?;
-        anyhow::Ok((workload, cpu::worked_by_this_thread().saturating_sub(before)))
+        anyhow::Ok((workload, proc::worked_by_this_thread().saturating_sub(before)))
     };
     let threads: Vec<_> = clients
         .into_iter()

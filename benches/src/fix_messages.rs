@@ -1,4 +1,4 @@
-//! The messages that FIX measurements are made with: the same bytes for every engine.
+//! The messages that FIX measurements are made with: the same bytes for every engine. Seven fields are the header.
 
 /// A NewOrderSingle: 203 bytes, 16 fields of body.
 pub const NEW_ORDER_SINGLE: &str = "8=FIX.4.4|9=180|35=D|34=1201|49=CLNT|52=20261121-12:00:40.123|56=DVP|11=ORD1201|1=A|21=1|55=USDC/USD|54=2|60=20261121-12:00:40|38=250000.00|40=2|44=0.9991|15=USDC|59=0|18=1|110=0|461=FX|63=0|58=x|10=";

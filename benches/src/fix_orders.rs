@@ -1,35 +1,25 @@
-//! NewOrderSingle to its committed ExecutionReport through the whole gateway, beside `POST /v1/intents` and the engine
-//! with the same orders in the same run; latency beside a durable commit of one row; then to Filled, with settlement in
-//! the same process.
+//! NewOrderSingle to its committed ExecutionReport through the whole gateway, beside the engine with the same orders in
+//! the same run; latency beside a durable commit of one row.
 
-mod orders;
-
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use dvp_core::workflow::{self, RailUse};
+use anyhow::{Context as _, bail, ensure};
+use dvp_fix::codec::{Body, MsgType, Parser};
+use dvp_fix::{UtcNanos, tag};
 use dvp_fix_gateway::{FixGateway, GatewayConfig};
-use dvp_rails::Rail;
-use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::fix::{self, NewFixSession};
-use sqlx::{Connection as _, PgConnection};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::orders::Goal;
-use self::orders::Orders;
-use crate::cpu;
-use crate::figure::{Figure, per_second};
-use crate::fix_client::{self, Client, Driven};
-use crate::harness::{DurableHarness, fiat_order};
-use crate::http::{Served, drive, request};
+use crate::figure::{Figure, per_second, within};
+use crate::fix_client::{self, Client, Driven, Workload};
+use crate::harness::{ACCOUNT, DurableHarness, fiat_order};
+use crate::proc;
 use crate::progress;
-use crate::submit::{ORDERS_A_SECOND, submissions};
+use crate::submit::{ORDERS_A_SECOND, commits, submissions};
 
-/// How long the gateway may take to admit its first session.
 const ADMITTED_WITHIN: Duration = Duration::from_secs(20);
 const USERNAME: &str = "acme";
 const PASSWORD: &str = "password";
@@ -65,7 +55,11 @@ pub(crate) struct Worked {
 
 impl Worked {
     pub(crate) fn by(postmaster: u32) -> Self {
-        Self { postmaster, this: cpu::worked_by_this_process(), postgres: cpu::worked_by_server(postmaster) }
+        Self {
+            postmaster,
+            this: proc::worked_by_this_process(),
+            postgres: proc::worked_by_server(postmaster),
+        }
     }
 
     /// The cost of an order since then, with the client's part separate.
@@ -84,111 +78,34 @@ impl Worked {
     }
 }
 
-/// What is measured.
-#[derive(Debug, Clone, Copy)]
-pub struct Subject {
-    /// The gateway archives messages.
-    pub archives: bool,
-    /// Settlement is measured, too.
-    pub settles: bool,
-}
-
-/// Measures each part for `seconds`, first acceptance alone and then with settlement.
-pub async fn measure(seconds: u64, subject: Subject) -> anyhow::Result<Vec<Figure>> {
-    // A part is measured at the engine, over REST and over FIX.
-    progress::expect(2 + 3 * 2 + if subject.settles { 1 + 2 } else { 0 });
-    let (mut figures, accepted) = acceptance(seconds, subject).await?;
-    if subject.settles {
-        figures.extend(settlement(seconds, accepted, subject).await?);
-    }
-    Ok(figures)
-}
-
-/// Without the worker: the engine, REST and FIX with the same orders, and one order at a time beside one commit.
-async fn acceptance(seconds: u64, subject: Subject) -> anyhow::Result<(Vec<Figure>, [Measured; 2])> {
+pub async fn measure(seconds: u64, archives_messages: bool) -> anyhow::Result<Vec<Figure>> {
+    progress::expect(2 + 2 * 2);
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start_for_fiat(dir.path()).await?;
-    let served = Served::start(&harness).await?;
-    let gateway = Gateway::start(&harness, subject).await?;
+    let gateway = Gateway::start(&harness, archives_messages).await?;
     let mut figures = Vec::new();
     // Before and after the busy parts, each beside commits of the same moment: what was written for tens of thousands
     // of orders keeps the disk busy for a while, and a commit waits for it.
     let one_at_a_time = async |of| {
-        let commits = commits(&harness, seconds).await?;
+        let commits = commits(&harness, seconds, 1).await?;
         let (_, latencies) = gateway.drive(1, 1, seconds, Goal::Accepted).await?;
         anyhow::Ok(latency(of, &latencies, &commits))
     };
     figures.extend(one_at_a_time("FIX order").await?);
-    let mut all = [Measured::default(); 2];
-    for (part, measured) in PARTS.iter().zip(&mut all) {
+    let made_beforehand = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
+    for part in &PARTS {
         let callers = part.sessions * part.window;
-        let orders = (0..made_beforehand(seconds)?).map(|_| fiat_order()).collect();
+        let orders = (0..made_beforehand).map(|_| fiat_order()).collect();
         let before = Worked::by(harness.database.postgres.pid());
         let engine = submissions(&harness, orders, seconds, callers).await?;
         let floor = measured_since(&before, engine, seconds);
-        figures.push(rest(&served, part, seconds, engine).await?);
-        *measured = gateway.drive(part.sessions, part.window, seconds, Goal::Accepted).await?.0;
-        figures.extend(part.beside("FIX orders", *measured, floor));
+        let (measured, _) = gateway.drive(part.sessions, part.window, seconds, Goal::Accepted).await?;
+        figures.extend(part.beside("FIX orders", measured, floor));
     }
     figures.extend(one_at_a_time("FIX order after the busy parts").await?);
     gateway.stop().await?;
-    served.stop.cancel();
-    harness.stop().await?;
-    Ok((figures, all))
-}
-
-fn made_beforehand(seconds: u64) -> anyhow::Result<usize> {
-    Ok(usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND))
-}
-
-/// `POST /v1/intents` by as many callers as there are orders on their way, beside the engine.
-async fn rest(served: &Served, part: &Part, seconds: u64, engine: u64) -> anyhow::Result<Figure> {
-    let callers = part.sessions * part.window;
-    let (count, keys) = (made_beforehand(seconds)?, served.keys.clone());
-    let requests = tokio::task::spawn_blocking(move || {
-        (0..count).map(|_| request(&fiat_order(), &keys)).collect::<anyhow::Result<Vec<_>>>()
-    });
-    let requests = Mutex::new(requests.await??);
-    let next = || requests.lock().ok().and_then(|mut requests| requests.pop());
-    let value = drive(served.address, seconds, callers, 202, next).await?;
-    Ok(Figure::new(format!("REST orders, {callers} callers"), value, "orders/s", engine))
-}
-
-/// With settlement in the same process, beside acceptance alone. A database of its own: what was accepted before would
-/// be settled first.
-async fn settlement(seconds: u64, accepted: [Measured; 2], subject: Subject) -> anyhow::Result<Vec<Figure>> {
-    let dir = tempfile::tempdir()?;
-    let harness = DurableHarness::start_for_fiat(dir.path()).await?;
-    let (stop, settled) = settling_by(&harness, Arc::new(SimulatedRails::new(harness.pool().clone())));
-    let gateway = Gateway::start(&harness, subject).await?;
-    let mut figures = Vec::new();
-    let commits = commits(&harness, seconds).await?;
-    let (_, latencies) = gateway.drive(1, 1, seconds, Goal::Filled).await?;
-    figures.extend(latency("FIX order to Filled", &latencies, &commits));
-    for (part, floor) in PARTS.iter().zip(accepted) {
-        let measured = gateway.drive(part.sessions, part.window, seconds, Goal::Filled).await?.0;
-        figures.extend(part.beside("FIX orders to Filled", measured, floor));
-    }
-    gateway.stop().await?;
-    stop.send_replace(true);
-    settled.await?;
     harness.stop().await?;
     Ok(figures)
-}
-
-/// Settles the harness's orders by a rail in this process, until told to stop.
-pub(crate) fn settling_by(
-    harness: &DurableHarness,
-    rails: Arc<dyn Rail>,
-) -> (watch::Sender<bool>, JoinHandle<()>) {
-    let stop = watch::Sender::new(false);
-    let run = workflow::run(
-        harness.engine.clone(),
-        RailUse::of(rails.clone()),
-        RailUse::of(rails),
-        stop.subscribe(),
-    );
-    (stop, tokio::spawn(run))
 }
 
 /// The gateway of a harness on loopback, with its sessions.
@@ -200,7 +117,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    pub async fn start(harness: &DurableHarness, subject: Subject) -> anyhow::Result<Self> {
+    pub async fn start(harness: &DurableHarness, archives_messages: bool) -> anyhow::Result<Self> {
         let mut conn = harness.pool().acquire().await?;
         for n in 0..PARTS.iter().map(|part| part.sessions).max().unwrap_or(1) {
             let client = comp_id(n);
@@ -221,7 +138,7 @@ impl Gateway {
         drop(conn);
         let addr = SocketAddr::from(([127, 0, 0, 1], 0));
         let (engine, pool) = (harness.engine.clone(), harness.pool().clone());
-        let config = GatewayConfig { archives_messages: subject.archives, ..GatewayConfig::default() };
+        let config = GatewayConfig { archives_messages, ..GatewayConfig::default() };
         let (gateway, addr) = FixGateway::bind(addr, engine, pool, config).await?;
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(gateway.run(shutdown.clone()));
@@ -230,7 +147,6 @@ impl Gateway {
         Ok(Self { addr, shutdown, task, postmaster: harness.database.postgres.pid() })
     }
 
-    /// Runs the sessions concurrently, each on a thread of its own.
     pub(crate) async fn drive(
         &self,
         sessions: usize,
@@ -253,7 +169,6 @@ impl Gateway {
         Ok((before.each(latencies.len(), elapsed, worked), latencies))
     }
 
-    /// Sends orders over one session, and waits until they are filled.
     pub async fn fill(&self, orders: usize) -> anyhow::Result<()> {
         self.drive(1, orders, 0, Goal::Filled).await.map(drop)
     }
@@ -304,35 +219,68 @@ pub(crate) fn beside(of: &str, how: &str, ours: Measured, floor: Measured) -> [F
     ]
 }
 
-/// Durable commits of one row, one after the other.
-async fn commits(harness: &DurableHarness, seconds: u64) -> anyhow::Result<Vec<Duration>> {
-    let mut conn = PgConnection::connect_with(&harness.database.postgres.connect_options()).await?;
-    sqlx::query("create table if not exists floor (id uuid primary key, body text not null)")
-        .execute(&mut conn)
-        .await?;
-    let (until, body) = (Instant::now() + Duration::from_secs(seconds), "x".repeat(1024));
-    let mut latencies = Vec::new();
-    while Instant::now() < until {
-        let at = Instant::now();
-        sqlx::query("insert into floor values ($1, $2)")
-            .bind(uuid::Uuid::new_v4())
-            .bind(&body)
-            .execute(&mut conn)
-            .await?;
-        latencies.push(at.elapsed());
-    }
-    conn.close().await?;
-    Ok(latencies)
-}
-
-/// Median and 99th percentile beside those of a commit.
 fn latency(of: &str, ours: &[Duration], floor: &[Duration]) -> [Figure; 2] {
     let at = |all: &[Duration], share: usize| {
         let mut all = all.to_vec();
         all.sort_unstable();
-        let found = all.get(all.len().saturating_sub(1) * share / 100).copied().unwrap_or_default();
-        u64::try_from(found.as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(within(&all, share).as_nanos()).unwrap_or(u64::MAX)
     };
     let figure = |what, share| Figure::new(format!("{of}, {what}"), at(ours, share), "ns", at(floor, share));
     [figure("median", 50), figure("p99", 99)]
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// It is accepted: ExecType(150) is New.
+    Accepted,
+    /// It is paid: ExecType(150) is Trade.
+    Filled,
+}
+
+struct Orders {
+    goal: Goal,
+    parser: Parser,
+    /// When the unanswered orders were sent, by ClOrdID.
+    sent: HashMap<Vec<u8>, Instant>,
+    /// From writing each order to the report that it was sent for.
+    latencies: Vec<Duration>,
+}
+
+impl Orders {
+    fn new(goal: Goal) -> Self {
+        Self { goal, parser: Parser::new(), sent: HashMap::new(), latencies: Vec::new() }
+    }
+}
+
+impl Workload for Orders {
+    fn write_order(&mut self, client: &mut Client, at: UtcNanos) {
+        // Sequence numbers begin at 1 in each run; a ClOrdID must never repeat.
+        let id = format!("{}-{}-{}", client.comp_id, at.0, client.seq);
+        let order = Body::new().field(1, ACCOUNT).field(11, &id).field(38, "100").field(40, "2");
+        let order = order.field(44, "0.5").field(54, "2").field(55, "USD/EUR").field(59, "0");
+        let order = order.field(60, at.to_millis_text());
+        client.write(MsgType::NEW_ORDER_SINGLE, &order, at);
+        self.sent.insert(id.into_bytes(), Instant::now());
+    }
+
+    fn is_answer(&mut self, frame: &[u8]) -> anyhow::Result<bool> {
+        let message = self.parser.parse(frame)?;
+        if message.msg_type() == b"0" {
+            return Ok(false);
+        }
+        ensure!(message.msg_type() == b"8", "not a report: {}", message.redacted());
+        // A report of the connection before: our Logon reset the numbers before the service knew that it was read.
+        if message.is_yes(tag::POSS_RESEND) {
+            return Ok(false);
+        }
+        match (message.get(150), self.goal) {
+            (Some(b"0"), Goal::Accepted) | (Some(b"F"), Goal::Filled) => {}
+            (Some(b"0" | b"I"), Goal::Filled) => return Ok(false),
+            _ => bail!("an order was not taken: {}", message.redacted()),
+        }
+        let id = message.get(11).context("a report without ClOrdID")?;
+        let at = self.sent.remove(id).context("a report of an unknown order")?;
+        self.latencies.push(at.elapsed());
+        Ok(true)
+    }
 }

@@ -33,7 +33,6 @@ impl Database for Durable {
     }
 }
 
-/// The harness over such a database.
 pub struct DurableHarness {
     harness: Harness<Durable>,
 }
@@ -62,7 +61,7 @@ fn fiat_market() -> Market {
 impl DurableHarness {
     /// Starts a durable PostgreSQL in `dir` and an engine on it, for [`order`]s.
     pub async fn start(dir: &Path) -> anyhow::Result<Self> {
-        Self::start_with(dir, market()).await
+        Self::start_under(dir, market(), Options::default()).await
     }
 
     /// The same for [`fiat_order`]s, which the partner has enough money for.
@@ -70,18 +69,12 @@ impl DurableHarness {
         Self::start_for_fiat_under(dir, Options::default()).await
     }
 
-    /// The same, with a PostgreSQL of these options.
     pub(crate) async fn start_for_fiat_under(dir: &Path, options: Options) -> anyhow::Result<Self> {
         let harness = Self::start_under(dir, fiat_market(), options).await?;
         harness.deposit("USD", ENOUGH).await;
         Ok(harness)
     }
 
-    async fn start_with(dir: &Path, market: Market) -> anyhow::Result<Self> {
-        Self::start_under(dir, market, Options::default()).await
-    }
-
-    /// The same for a market, with a PostgreSQL of these options.
     pub(crate) async fn start_under(dir: &Path, market: Market, options: Options) -> anyhow::Result<Self> {
         let postgres = Postgres::start(dir, options).await?;
         let pool = dvp_store::database::pool::pool_options()
@@ -94,7 +87,6 @@ impl DurableHarness {
         Ok(Self { harness: Harness::over(Durable { postgres, pool }, market).await })
     }
 
-    /// Stops the workers and the database.
     pub async fn stop(self) -> anyhow::Result<()> {
         let Durable { postgres, .. } = self.harness.into_database();
         Ok(postgres.stop().await?)

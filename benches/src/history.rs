@@ -32,10 +32,8 @@ pub const DAYS: i64 = 28;
 /// Orders that one transaction writes.
 const CHUNK: i64 = 10_000;
 
-/// How large a history is.
 #[derive(Debug, Clone, Copy)]
 pub struct HistorySize {
-    /// Orders that have ended.
     pub ended: i64,
     /// Orders that have not: waiting, locking, or stuck for days.
     pub open: i64,
@@ -57,18 +55,14 @@ pub async fn fill<D: Database>(harness: &Harness<D>, size: HistorySize) -> anyho
     sqlx::query("set synchronous_commit = off").execute(&mut conn).await?;
     copies::prepare(&mut conn, &templates).await?;
     outside::prepare(&mut conn).await?;
-    for (first, last) in chunks(size.ended) {
-        write(&mut conn, first, last, Kind::Ended { of: size.ended }).await?;
-    }
-    for (first, last) in chunks(size.open) {
-        let first = first.saturating_add(size.ended);
-        write(
-            &mut conn,
-            first,
-            last.saturating_add(size.ended),
-            Kind::Open { of: size.open, after: size.ended },
-        )
-        .await?;
+    let ended = Lot { is_open: false, of: size.ended, after: 0 };
+    for lot in [ended, Lot { is_open: true, of: size.open, after: size.ended }] {
+        for (first, last) in chunks(lot.of) {
+            let mut tx = conn.begin().await?;
+            copies::write(&mut tx, first + lot.after, last + lot.after, lot).await?;
+            outside::write(&mut tx).await?;
+            tx.commit().await?;
+        }
     }
     outside::finish(&mut conn).await?;
     let took = began.elapsed();
@@ -81,18 +75,18 @@ pub async fn fill<D: Database>(harness: &Harness<D>, size: HistorySize) -> anyho
     Ok(took)
 }
 
-/// Which templates are copied, and how many copies there will be.
+/// Copies of the open or of the other templates, so many in all, after so many others.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
-    Ended { of: i64 },
-    Open { of: i64, after: i64 },
+pub(crate) struct Lot {
+    is_open: bool,
+    of: i64,
+    after: i64,
 }
 
-async fn write(conn: &mut PgConnection, first: i64, last: i64, kind: Kind) -> anyhow::Result<()> {
-    let mut tx = conn.begin().await?;
-    copies::write(&mut tx, first, last, kind).await?;
-    outside::write(&mut tx).await?;
-    tx.commit().await?;
+async fn run_all(conn: &mut PgConnection, statements: &[&'static str]) -> anyhow::Result<()> {
+    for statement in statements {
+        sqlx::query(*statement).execute(&mut *conn).await.context(*statement)?;
+    }
     Ok(())
 }
 
@@ -122,13 +116,9 @@ pub async fn open(dir: &Path, size: HistorySize, settings: &[&str]) -> anyhow::R
     let harness = DurableHarness::start_under(dir, market(), options).await?;
     if harness.count("select count(*) from (select from execution limit 1) e").await == 0 {
         let mut admin = harness.pool().acquire().await?;
-        for statement in FILLING {
-            sqlx::query(statement).execute(&mut *admin).await?;
-        }
+        run_all(&mut admin, &FILLING).await?;
         fill(&harness, size).await?;
-        for statement in ["alter system reset all", "select pg_reload_conf()"] {
-            sqlx::query(statement).execute(&mut *admin).await?;
-        }
+        run_all(&mut admin, &["alter system reset all", "select pg_reload_conf()"]).await?;
     }
     Ok(harness)
 }

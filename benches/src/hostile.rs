@@ -8,11 +8,9 @@
 //! The hostile load is paced, so that it tests isolation and not how two processors are shared by more work than they
 //! can do.
 
-mod dictionary;
 mod fix_peers;
 mod latency;
 mod loops;
-mod peer;
 mod poison;
 mod promises;
 mod receivers;
@@ -21,39 +19,36 @@ mod steady;
 mod target;
 mod unauthenticated;
 mod values;
-mod vitals;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use dvp_fix_gateway::dictionaries::find;
+use dvp_testing::receiver::{Authority, Receiver};
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::vitals::Vitals;
-
 use self::latency::{Action, Recorder, Summary};
 use self::loops::Watch;
-use self::peer::Peer;
 use self::poison::ground::Ground;
 use self::poison::verdict::Inspector;
 use self::poison::{Accepted, Poisoning, Sent};
 use self::promises::Promises;
-use self::receivers::Certificates;
-use self::steady::{Steady, Terms};
-use self::target::Target;
+use self::steady::{Steady, Terms, on_a_thread};
+use self::target::{Peer, Target};
 use crate::crash::check;
 use crate::crash::fix::SessionTranscript;
 use crate::crash::process::{Process, text};
 use crate::crash::rest::Placed;
-use crate::drill::{Drill, Program, Report, in_directory, name_of, with_log};
+use crate::drill::{Drill, Program, Report, name_of, until, with_log};
+use crate::proc::Vitals;
 use crate::progress;
 
 /// Before anything is measured: caches fill, code is paged in.
@@ -69,7 +64,6 @@ const DESCRIPTORS_MORE: usize = 64;
 /// The memory that legitimate work may use for a while: nonces, idempotency keys, messages to resend.
 const RESIDENT_MORE: u64 = 48 * 1024 * 1024;
 
-/// A kind of hostile peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PeerKind {
     FixFields,
@@ -114,7 +108,6 @@ pub struct Load {
     pub poisoned: usize,
 }
 
-/// What the promises allow.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// How many times that of the quiet phase the worst latency of an answer, and the median and the 99th percentile of
@@ -167,12 +160,11 @@ pub struct HostileDrill {
 impl Drill for HostileDrill {
     const NAME: &'static str = "hostile";
 
-    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
-        in_directory(seed, async |dir| among_hostile_peers(self, seed, dir).await).await
+    async fn run_in(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
+        among_hostile_peers(self, seed, dir).await
     }
 }
 
-/// The observations.
 #[derive(Debug, Default)]
 struct Seen {
     quiet: BTreeMap<Action, Summary>,
@@ -182,7 +174,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// The latencies of an action in both phases.
     fn phases(&self, action: Action) -> [Summary; 2] {
         [&self.quiet, &self.hostile].map(|phase| phase.get(&action).copied().unwrap_or_default())
     }
@@ -199,9 +190,9 @@ impl Seen {
 }
 
 async fn among_hostile_peers(plan: &HostileDrill, seed: u64, dir: &Path) -> anyhow::Result<Report> {
-    let authority = dir.join("authority.pem");
-    let certificates = Certificates::write(&authority)?;
-    let (mut process, target) = Target::start(plan, dir, &authority).await?;
+    let (authority, certificate) = (Authority::new(), dir.join("authority.pem"));
+    std::fs::write(&certificate, authority.pem())?;
+    let (mut process, target) = Target::start(plan, dir, &certificate).await?;
     let (promises, recorder) = (Promises::new(plan.limits.ratio_max.is_none()), Recorder::default());
     let terms = Terms {
         target: target.clone(),
@@ -211,7 +202,7 @@ async fn among_hostile_peers(plan: &HostileDrill, seed: u64, dir: &Path) -> anyh
         settling: plan.settling,
         stop: CancellationToken::new(),
     };
-    let _measured = receivers::measured(&certificates, &target, &recorder).await?;
+    let _measured = receivers::measured(&authority, &target, &recorder).await?;
     let steady = Steady::start(&terms)?;
     tokio::time::sleep(WARM_UP).await;
     let before = Vitals::of(target.pid)?;
@@ -220,7 +211,7 @@ async fn among_hostile_peers(plan: &HostileDrill, seed: u64, dir: &Path) -> anyh
     progress::phase("the partner alone", plan.quiet.unwrap_or(time), String::new).await;
     let mut observed = Seen { quiet: recorder.end(LATE).await, ..Seen::default() };
 
-    let peers = Hostile::start(plan, seed, &target, certificates, &promises)?;
+    let peers = Hostile::start(plan, seed, &target, authority, &promises)?;
     let lateness_max = if plan.limits.ratio_max.is_some() { 1 } else { 4 };
     let watch = Watch::start(&target, &promises, lateness_max);
     recorder.begin();
@@ -230,9 +221,10 @@ async fn among_hostile_peers(plan: &HostileDrill, seed: u64, dir: &Path) -> anyh
     progress::phase("among hostile peers", time - time / 3, poisoned).await;
     observed.hostile = recorder.end(LATE).await;
     let end = Vitals::of(target.pid).context("the service is gone")?;
-    let (done, accepted) = peers.stop(&promises).await?;
-    done.iter().for_each(|(kind, count)| report.kind("done", kind, *count));
-    watch.end().await?.0.into_iter().for_each(|(name, worst)| report.list("loops", json!({ name: worst })));
+    let done = peers.stop(&promises).await?;
+    done.iter().for_each(|(kind, sent)| report.kind("done", kind, sent.count));
+    let accepted: Vec<Accepted> = done.into_values().flat_map(|sent| sent.accepted).collect();
+    watch.end().await?.into_iter().for_each(|(name, worst)| report.list("loops", json!({ name: worst })));
     progress::note(format!("{} poisoned orders were accepted: waiting for their ends", accepted.len()));
     let patience = plan.limits.ends_within;
     let inspector = Inspector { process: &process, target: &target, promises: &promises, patience };
@@ -269,16 +261,12 @@ async fn among_hostile_peers(plan: &HostileDrill, seed: u64, dir: &Path) -> anyh
     Ok(report)
 }
 
-/// The service's process once the connections of departed peers are closed.
+/// The service's process once the connections of departed peers are closed, or will not be.
 async fn closed(pid: u32, descriptors: usize) -> anyhow::Result<Vitals> {
-    let until = Instant::now() + CLOSED_WITHIN;
-    loop {
-        let now = Vitals::of(pid).context("the service is gone")?;
-        if now.descriptors <= descriptors || Instant::now() > until {
-            return Ok(now);
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
+    let vitals = || Vitals::of(pid).context("the service is gone");
+    let is_closed = async || Ok((vitals()?.descriptors <= descriptors).then_some(()));
+    let _ = until(CLOSED_WITHIN, "connections are closed", is_closed).await;
+    vitals()
 }
 
 fn check_vitals(before: Vitals, seen: &Seen, promises: &Promises) {
@@ -352,99 +340,80 @@ struct Hostile {
     stop: CancellationToken,
     /// The poisoned orders that were sent so far.
     poisoned: Arc<watch::Sender<u64>>,
-    accepted: AcceptedOrders,
-    thread: std::thread::JoinHandle<anyhow::Result<BTreeMap<String, u64>>>,
+    thread: std::thread::JoinHandle<anyhow::Result<BTreeMap<String, Sent>>>,
 }
 
-type Work = JoinSet<anyhow::Result<(String, u64)>>;
-type AcceptedOrders = Arc<Mutex<Vec<Accepted>>>;
+type Work = JoinSet<anyhow::Result<(String, Sent)>>;
 
 impl Hostile {
     fn start(
         plan: &HostileDrill,
         seed: u64,
         target: &Target,
-        certificates: Certificates,
+        authority: Authority,
         promises: &Promises,
     ) -> anyhow::Result<Self> {
-        let stop = CancellationToken::new();
-        let (poisoned, accepted) = (Arc::new(watch::Sender::new(0)), AcceptedOrders::default());
+        let (stop, poisoned) = (CancellationToken::new(), Arc::new(watch::Sender::new(0)));
         let crowd = Crowd {
             seed,
-            load: plan.load,
-            only: plan.only.clone(),
+            plan: plan.clone(),
             target: target.clone(),
             promises: promises.clone(),
-            // The last ones are answered, cancelled and spoiled within the phase.
-            poisoned_within: Duration::from_secs(plan.seconds) * 4 / 5,
             poisoned: Arc::clone(&poisoned),
-            accepted: Arc::clone(&accepted),
             stop: stop.clone(),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let thread = std::thread::Builder::new().name("hostile".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                let mut work = Work::new();
-                crowd.fix(&mut work)?;
-                crowd.unauthenticated(&mut work)?;
-                crowd.rest(&mut work)?;
-                crowd.poisoned(&mut work, certificates)?;
-                let mut done: BTreeMap<String, u64> = BTreeMap::new();
-                while let Some(ended) = work.join_next().await {
-                    let (name, count) = ended??;
-                    *done.entry(name).or_default() += count;
-                }
-                Ok(done)
-            })
+        let thread = on_a_thread("hostile", move || async move {
+            let mut work = Work::new();
+            crowd.fix(&mut work)?;
+            crowd.unauthenticated(&mut work)?;
+            crowd.rest(&mut work)?;
+            crowd.poisoned(&mut work, authority)?;
+            let mut done: BTreeMap<String, Sent> = BTreeMap::new();
+            while let Some(ended) = work.join_next().await {
+                let (name, sent) = ended??;
+                let all = done.entry(name).or_default();
+                all.count += sent.count;
+                all.accepted.extend(sent.accepted);
+            }
+            Ok(done)
         })?;
-        Ok(Self { stop, poisoned, accepted, thread })
+        Ok(Self { stop, poisoned, thread })
     }
 
-    /// The counts of each kind, and the poisoned orders that were accepted.
-    async fn stop(self, promises: &Promises) -> anyhow::Result<(BTreeMap<String, u64>, Vec<Accepted>)> {
+    async fn stop(self, promises: &Promises) -> anyhow::Result<BTreeMap<String, Sent>> {
         self.stop.cancel();
         let joined = tokio::task::spawn_blocking(move || self.thread.join()).await?;
         let done =
             joined.map_err(|_| anyhow::anyhow!("a hostile peer panicked"))?.context("a hostile peer")?;
-        for (name, count) in &done {
-            promises.check(*count > 0, "each kind of hostile peer did something", || name.clone());
+        for (name, sent) in &done {
+            promises.check(sent.count > 0, "each kind of hostile peer did something", || name.clone());
         }
-        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((done, std::mem::take(&mut *accepted)))
+        Ok(done)
     }
 }
 
-/// The common parameters of hostile peers.
 struct Crowd {
     seed: u64,
-    load: Load,
-    only: Vec<PeerKind>,
+    plan: HostileDrill,
     target: Target,
     promises: Promises,
-    poisoned_within: Duration,
     poisoned: Arc<watch::Sender<u64>>,
-    accepted: AcceptedOrders,
     stop: CancellationToken,
 }
 
 impl Crowd {
     /// Lets peers of a kind take part, unless they are left out.
-    fn add(
+    fn add<S: Into<Sent>>(
         &self,
         work: &mut Work,
         kind: PeerKind,
-        peers: impl Future<Output = anyhow::Result<u64>> + Send + 'static,
+        peers: impl Future<Output = anyhow::Result<S>> + Send + 'static,
     ) {
-        if self.only.is_empty() || self.only.contains(&kind) {
-            work.spawn(async move { Ok((name_of(&kind), peers.await?)) });
+        if self.plan.only.is_empty() || self.plan.only.contains(&kind) {
+            work.spawn(async move { Ok((name_of(&kind), peers.await?.into())) });
         }
     }
 
-    fn pause(&self, millis: u64) -> Duration {
-        Duration::from_millis(millis) * self.load.slower.max(1)
-    }
-
-    /// A peer with this session of the hostile partner.
     fn peer(&self, session: usize, millis: u64) -> anyhow::Result<Peer> {
         let login = self.target.hostile_sessions.get(session).context("a hostile session")?;
         Ok(Peer {
@@ -452,7 +421,7 @@ impl Crowd {
             login: login.clone(),
             promises: self.promises.clone(),
             seed: self.seed.wrapping_add(millis).wrapping_add(u64::try_from(session)?),
-            pause: self.pause(millis),
+            pause: Duration::from_millis(millis) * self.plan.load.slower.max(1),
             stop: self.stop.clone(),
         })
     }
@@ -463,7 +432,7 @@ impl Crowd {
             let (peer, dictionary) = (self.peer(session, 150)?, find(version).context("a dictionary")?);
             self.add(work, PeerKind::FixFields, fix_peers::walk(peer, dictionary));
         }
-        let (burst, volley) = (self.load.burst, self.load.volley);
+        let (burst, volley) = (self.plan.load.burst, self.plan.load.volley);
         self.add(work, PeerKind::FixOrders, fix_peers::flood(self.peer(3, 2_000)?, burst));
         self.add(work, PeerKind::FixVolleys, fix_peers::volleys(self.peer(4, 2_000)?, volley));
         self.add(work, PeerKind::FixNoise, fix_peers::noise(self.peer(5, 100)?));
@@ -475,13 +444,13 @@ impl Crowd {
         self.add(work, PeerKind::Garbage, with_pause(70)?.garbage());
         self.add(work, PeerKind::Logons, with_pause(60)?.logons());
         self.add(work, PeerKind::Storms, with_pause(1_000)?.storms(25));
-        self.add(work, PeerKind::HalfOpen, with_pause(1)?.half_open(self.load.half_open));
+        self.add(work, PeerKind::HalfOpen, with_pause(1)?.half_open(self.plan.load.half_open));
         Ok(())
     }
 
     fn rest(&self, work: &mut Work) -> anyhow::Result<()> {
         let with_pause = |millis| self.peer(6, millis);
-        let Load { burst, long_polls, .. } = self.load;
+        let Load { burst, long_polls, .. } = self.plan.load;
         self.add(work, PeerKind::UnknownKeys, with_pause(500)?.unknown_keys(20));
         self.add(work, PeerKind::RestBodies, with_pause(40)?.bodies());
         self.add(work, PeerKind::RestOrders, with_pause(1_500)?.flood(burst));
@@ -490,27 +459,22 @@ impl Crowd {
     }
 
     /// Orders that fail after their acceptance, and receivers that fail.
-    fn poisoned(&self, work: &mut Work, certificates: Certificates) -> anyhow::Result<()> {
+    fn poisoned(&self, work: &mut Work, authority: Authority) -> anyhow::Result<()> {
         let poisoning = Poisoning {
             peer: self.peer(6, 0)?,
             ground: Ground::of(&self.target.ready)?,
-            within: self.poisoned_within,
-            orders: self.load.poisoned,
+            // The last ones are answered, cancelled and spoiled within the phase.
+            within: Duration::from_secs(self.plan.seconds) * 4 / 5,
+            orders: self.plan.load.poisoned,
             count: Arc::clone(&self.poisoned),
         };
-        let kept = |accepted: &AcceptedOrders, sent: Sent| {
-            accepted.lock().unwrap_or_else(PoisonError::into_inner).extend(sent.accepted);
-            sent.count
-        };
-        let (rest, accepted) = (poisoning.clone(), Arc::clone(&self.accepted));
-        self.add(work, PeerKind::PoisonedRest, async move { Ok(kept(&accepted, rest.rest().await?)) });
-        let accepted = Arc::clone(&self.accepted);
-        self.add(work, PeerKind::PoisonedFix, async move { Ok(kept(&accepted, poisoning.fix().await?)) });
+        self.add(work, PeerKind::PoisonedRest, poisoning.clone().rest());
+        self.add(work, PeerKind::PoisonedFix, poisoning.fix());
         let (target, stop) = (self.target.clone(), self.stop.clone());
         self.add(work, PeerKind::Receivers, async move {
-            let receivers = receivers::hostile(&certificates, &target).await?;
+            let receivers = receivers::hostile(&authority, &target).await?;
             stop.cancelled().await;
-            let requests: usize = receivers.iter().map(dvp_testing::receiver::Receiver::count).sum();
+            let requests: usize = receivers.iter().map(Receiver::count).sum();
             Ok(u64::try_from(requests)?)
         });
         Ok(())

@@ -1,15 +1,17 @@
 //! `POST /v1/intents` over loopback: signature, idempotency, decision and commit, beside submissions through the
-//! engine on the same database.
+//! engine on the same database; and reads of executions.
 //!
 //! The client is a few lines over a socket, and its requests are made and signed beforehand: what is measured is the
 //! service, on a machine that also has to run the client.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::{Router, routing};
 use dvp_api::Api;
 use dvp_core::context::now;
 use dvp_core::operators::keys::{Issued, SCOPES, issue};
@@ -27,7 +29,6 @@ use crate::harness::{DurableHarness, order};
 use crate::progress;
 use crate::submit::{ORDERS_A_SECOND, submissions};
 
-/// Measures for `seconds`, with `concurrency` connections each waiting for its answer.
 pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
     progress::expect(2);
     let dir = tempfile::tempdir()?;
@@ -49,7 +50,42 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     Ok(Figure::new("http", value, "orders/s", floor))
 }
 
-/// A caller's keys.
+/// How many executions there are to be read.
+const EXECUTIONS: usize = 1_000;
+
+/// `GET /v1/executions/{reference}`, beside a bare route that returns the same bytes: what key, limits, lookup and rendering
+/// cost.
+pub async fn measure_reads(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
+    progress::expect(2);
+    let dir = tempfile::tempdir()?;
+    let harness = DurableHarness::start(dir.path()).await?;
+    let served = Served::start(&harness).await?;
+    let mut requests = Vec::with_capacity(EXECUTIONS);
+    let mut body = String::new();
+    for _ in 0..EXECUTIONS {
+        let reference = harness.accept(order()).await.reference;
+        let path = format!("/v1/executions/{reference}?refType=executionId");
+        requests.push(get(&path, &served.keys));
+        body = serde_json::to_string(&harness.view(&reference).await)?;
+    }
+    let bare = TcpListener::bind("127.0.0.1:0").await?;
+    let address = bare.local_addr()?;
+    let answer = move || async move { ([(header::CONTENT_TYPE, "application/json")], body.clone()) };
+    let router = Router::new().route("/v1/executions/{reference}", routing::get(answer));
+    tokio::spawn(async move { axum::serve(bare, router).await });
+
+    let turn = AtomicUsize::new(0);
+    let next = || {
+        let n = turn.fetch_add(1, Ordering::Relaxed);
+        requests.get(n % EXECUTIONS).cloned()
+    };
+    let floor = drive(address, seconds, concurrency, 200, next).await?;
+    let value = drive(served.address, seconds, concurrency, 200, next).await?;
+    served.stop.cancel();
+    harness.stop().await?;
+    Ok(Figure::new("reads", value, "requests/s", floor))
+}
+
 #[derive(Debug, Clone)]
 pub struct Keys {
     pub api_key: String,
@@ -84,7 +120,6 @@ impl Keys {
     }
 }
 
-/// The API of a harness on loopback.
 pub struct Served {
     pub address: SocketAddr,
     pub keys: Keys,
@@ -177,7 +212,6 @@ fn answered(bytes: &[u8]) -> Option<u16> {
     head.split(' ').nth(1)?.parse().ok()
 }
 
-/// The body of a submission.
 pub(crate) fn body(order: &IntentRequest) -> anyhow::Result<String> {
     let Bounds::ExactInput { input, min_output } = order.bounds else { anyhow::bail!("not an exact input") };
     Ok(json!({
@@ -204,6 +238,11 @@ pub(crate) fn request(order: &IntentRequest, keys: &Keys) -> anyhow::Result<Vec<
         head.push_str(&format!("{name}: {}\r\n", value.to_str()?));
     }
     Ok(format!("{head}\r\n{body}").into_bytes())
+}
+
+/// A read, byte for byte.
+pub(crate) fn get(path: &str, keys: &Keys) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: dvp\r\nx-api-key: {}\r\n\r\n", keys.api_key).into_bytes()
 }
 
 /// The signature headers of a POST.

@@ -3,7 +3,6 @@
 
 pub mod auctions;
 pub mod backfill;
-pub mod cpu;
 pub mod crash;
 mod dice;
 pub mod drill;
@@ -16,15 +15,15 @@ pub mod fix_orders;
 pub mod grow;
 pub mod harness;
 pub mod history;
-pub mod hooks;
 pub mod hostile;
 pub mod http;
 pub mod interfaces;
 pub mod patroni;
 pub mod plans;
+mod proc;
 pub mod processes;
 pub mod progress;
-pub mod reads;
+mod rpc;
 pub mod scenes;
 pub mod screens;
 pub mod settle;

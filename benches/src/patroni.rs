@@ -2,12 +2,10 @@
 //! `deploy/`. Patroni decides; the drill only makes machines fail and brings them back. Load and promises are those of
 //! [`crate::failover`].
 
-mod certificates;
 mod cluster;
 mod machine;
 mod settings;
 mod tools;
-mod watchdog;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,13 +14,12 @@ use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use sqlx::{Connection as _, PgConnection};
 
-use self::cluster::Cluster;
+use self::cluster::{Cluster, LOOK_EVERY};
 use crate::crash::load::{Load, position};
 use crate::dice::Dice;
-use crate::drill::{Drill, PATIENCE, Program, Report, in_directory, in_rounds, with_log};
+use crate::drill::{Drill, PATIENCE, Program, Report, in_rounds, with_log};
 use crate::failover::LOAD;
 
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Longer than Patroni's `ttl`, `loop_wait` and `retry_timeout` together.
 const LONG: Duration = Duration::from_secs(35);
 
@@ -35,7 +32,6 @@ pub struct PatroniDrill {
     pub program: Program,
 }
 
-/// What happens to the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// Its machine loses power and is started after the promotion.
@@ -57,17 +53,11 @@ enum Fault {
 impl Drill for PatroniDrill {
     const NAME: &'static str = "patroni";
 
-    fn steps(&self) -> u64 {
-        u64::from(self.rounds) + 1
+    fn rounds(&self) -> u32 {
+        self.rounds
     }
 
-    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
-        in_directory(seed, async |dir| self.under_fire(seed, dir).await).await
-    }
-}
-
-impl PatroniDrill {
-    async fn under_fire(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
+    async fn run_in(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
         let mut cluster = Cluster::start(PATIENCE).await?;
         let mut load = Load::begin(self.program.path()?, seed, dir, cluster.arguments(), LOAD).await?;
         let (mut report, mut dice) = (Report::default(), Dice::new(seed));

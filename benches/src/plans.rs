@@ -30,15 +30,12 @@ pub async fn explain_everything(pool: &PgPool) -> sqlx::Result<()> {
 #[derive(Debug, Clone)]
 pub struct Explained {
     pub statement: String,
-    /// How often it ran.
     pub runs: u64,
     pub tables: BTreeMap<String, Read>,
 }
 
-/// How a table was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Read {
-    /// By a sequential scan.
     pub is_scan: bool,
     /// The most rows of one run, those that were filtered out included.
     pub rows: u64,

@@ -24,7 +24,7 @@ use crate::crash::check;
 use crate::crash::load::{Clients, Door, Outside, Who, receiver, subscribe};
 use crate::crash::process::text;
 use crate::dice::Dice;
-use crate::drill::{Drill, PATIENCE, Program, Report, in_directory, in_rounds, until};
+use crate::drill::{Drill, PATIENCE, Program, Report, in_rounds, until};
 use crate::http::Keys;
 
 /// What a process logs when it accepts a connection for a session of its own from another process.
@@ -49,7 +49,6 @@ pub struct ProcessesDrill {
     pub program: Program,
 }
 
-/// What happens to the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// One is killed that has staged a payment's file and has not moved it to the bank; another one moves it.
@@ -67,17 +66,11 @@ enum Fault {
 impl Drill for ProcessesDrill {
     const NAME: &'static str = "processes";
 
-    fn steps(&self) -> u64 {
-        u64::from(self.rounds) + 1
+    fn rounds(&self) -> u32 {
+        self.rounds
     }
 
-    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
-        in_directory(seed, async |dir| self.under_fire(seed, dir).await).await
-    }
-}
-
-impl ProcessesDrill {
-    async fn under_fire(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
+    async fn run_in(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
         let ((receiver, pem), processes) = (receiver().await, usize::from(self.processes));
         let dice = Dice::new(seed ^ 20 << 32);
         let ground = Ground::prepare(self.program.path()?, dir, processes, &pem, dice).await?;
@@ -86,9 +79,11 @@ impl ProcessesDrill {
         // The reason on both sides of the logs: whoever reads the ends or the beginning sees it.
         outcome.map_err(|error| anyhow::anyhow!("{error:#}\n{}\n{error:#}", fleet.log_tails()))
     }
+}
 
+impl ProcessesDrill {
     async fn drilled(&self, seed: u64, fleet: &mut Fleet, receiver: &Receiver) -> anyhow::Result<Report> {
-        let mut conn = PgConnection::connect(fleet.ground().service.database.url()).await?;
+        let mut conn = PgConnection::connect(fleet.ground.service.database.url()).await?;
         // One session a process: each client connects to the process after that of its session, or to its own.
         let owners = "select count(distinct owner) from lease \
                       where name like 'fix:%' and expires_at > clock_timestamp()";
@@ -98,23 +93,19 @@ impl ProcessesDrill {
         .await?;
         let ready = fleet.ready(0)?;
         subscribe(text(&ready, "/http")?, &Keys::of(&ready["partner"])?, &receiver.url("127.0.0.1")).await?;
-        let recipients = fleet.ground().recipients.clone();
+        let recipients = fleet.ground.recipients.clone();
         let mut sessions = vec![None; usize::from(self.processes)];
         sessions[0] = Some(1);
         let who = Who { callers: &[None, None, Some(0)], sessions: &sessions };
         let clients = Clients::start(seed, &ready, &recipients, &who, |door| match door {
-            Door::Rest(n) => fleet.add_caller(n % fleet.size()),
+            Door::Rest(n) => fleet.add(n % fleet.size(), false),
             // All begin at one process, which has one of their sessions.
-            Door::Fix => fleet.add_session(0),
+            Door::Fix => fleet.add(0, true),
         })?;
         // The connections of the others are forwarded, before any fault.
-        until(
-            PATIENCE,
-            "a connection is forwarded",
-            async || Ok((fleet.logged(FORWARDED) > 0).then_some(())),
-        )
-        .await?;
-        let leases = LeaseWatch::start(fleet.ground().service.database.url()).await?;
+        let is_forwarded = async || Ok((fleet.logged(FORWARDED) > 0).then_some(()));
+        until(PATIENCE, "a connection is forwarded", is_forwarded).await?;
+        let leases = LeaseWatch::start(fleet.ground.service.database.url()).await?;
         let (mut report, mut dice) = (Report::default(), Dice::new(seed));
         in_rounds(Fault::value_variants(), self.rounds, &mut dice, &mut report, async |fault, dice, _| {
             tokio::time::sleep(Duration::from_millis(500) + dice.millis(1_500)).await;
@@ -123,12 +114,12 @@ impl ProcessesDrill {
             one_round(fault, fleet, &clients, dice).await
         })
         .await?;
-        let (ready, bank) = (fleet.ready(0)?, fleet.ground().bank.root().to_owned());
+        let (ready, bank) = (fleet.ready(0)?, fleet.ground.bank.root.clone());
         let (bank, recipients) = (Some(&*bank), &recipients);
         let outside = Outside { ready: &ready, bank, desk: None, recipients, receiver };
         let seen = clients.end().await?;
         outside.ended().await?;
-        report.count("repeatedAnswers", fleet.ground_mut().bank.end().await?);
+        report.count("repeatedAnswers", fleet.ground.bank.end().await?);
         outside.compared(&seen, &mut report).await?;
         let limit = Duration::from_millis(self.handover);
         for (kind, taken) in leases.end().await? {
@@ -224,7 +215,7 @@ async fn one_round(
 /// process moves it.
 async fn stopped_while_giving(is_killed: bool, fleet: &mut Fleet, dice: &mut Dice) -> anyhow::Result<()> {
     let ends = fleet.log_ends();
-    fleet.ground().bank.take_outbox_away()?;
+    fleet.ground.bank.move_outbox(true)?;
     let (n, line) = fleet.first_to_log(NOT_MOVED, &ends, PATIENCE).await?;
     fleet.signal(n, if is_killed { "-KILL" } else { "-STOP" })?;
     if is_killed {
@@ -233,11 +224,11 @@ async fn stopped_while_giving(is_killed: bool, fleet: &mut Fleet, dice: &mut Dic
     fleet.avoid(n, true, dice)?;
     let payment = line.split_once("end_to_end_id=").and_then(|(_, rest)| rest.split_whitespace().next());
     let payment = payment.with_context(|| format!("no payment in `{line}`"))?.trim_matches('"').to_owned();
-    ensure!(!fleet.ground().bank.is_given(&payment), "{payment} was moved to an outbox that was away");
+    ensure!(!fleet.ground.bank.is_given(&payment), "{payment} was moved to an outbox that was away");
     tokio::time::sleep(dice.millis(4_000)).await;
-    fleet.ground().bank.give_outbox_back()?;
+    fleet.ground.bank.move_outbox(false)?;
     until(PATIENCE, "a process moves the payment to the bank", async || {
-        Ok(fleet.ground().bank.is_given(&payment).then_some(()))
+        Ok(fleet.ground.bank.is_given(&payment).then_some(()))
     })
     .await
     .with_context(|| payment.clone())?;

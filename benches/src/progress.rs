@@ -21,19 +21,16 @@ fn shown() -> MutexGuard<'static, Option<Shown>> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on the steps of this run are shown.
 pub fn show(name: &str) {
     *shown() = Some(Shown { name: name.to_owned(), began: Instant::now(), done: 0, expected: 0 });
 }
 
-/// So many more steps follow.
 pub fn expect(steps: u64) {
     if let Some(shown) = shown().as_mut() {
         shown.expected = shown.expected.saturating_add(steps);
     }
 }
 
-/// A step is done.
 pub fn done(step: impl Display) {
     if let Some(shown) = shown().as_mut() {
         shown.done = shown.done.saturating_add(1);
@@ -45,7 +42,6 @@ pub fn done(step: impl Display) {
     }
 }
 
-/// A line between two steps.
 pub fn note(line: impl Display) {
     if let Some(shown) = shown().as_ref() {
         let _ = writeln!(std::io::stderr().lock(), "{}: {line}", shown.name);

@@ -2,7 +2,6 @@
 //! signed in requests them.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,17 +17,15 @@ use dvp_store::database::pool::pool_options;
 use dvp_store::operators::accounts::{self, sessions};
 use dvp_testing::{Database, Harness};
 use reqwest::header::{COOKIE, LOCATION, ORIGIN, SET_COOKIE};
-use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::figure::Figures;
+use crate::figure::within;
 use crate::harness::DurableHarness;
-use crate::history::{self, ENDPOINT, HistorySize, SESSION};
+use crate::history::{ENDPOINT, SESSION};
 use crate::progress;
 
-/// The operator's link.
 pub const TOKEN: &str = "link-of-the-measurement";
 /// A page uses two at most. With more, a page would show how often its connection has run its statements: PostgreSQL
 /// plans the first five executions on a connection for their values, and reads the tables' definitions at the first.
@@ -231,15 +228,6 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     Ok(screens)
 }
 
-/// The time within which ninety-five of a hundred requests for any screen are answered.
-const GOAL: Duration = Duration::from_millis(200);
-
-/// The screens that take longer. Exports are measured beside them.
-fn slow(rendered: &[Rendered]) -> Vec<&str> {
-    let slow = rendered.iter().filter(|one| !one.is_export() && one.within(95) > GOAL);
-    slow.map(|one| one.screen.path.as_str()).collect()
-}
-
 /// The times of a page, in order.
 #[derive(Debug)]
 pub struct Rendered {
@@ -248,16 +236,9 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    /// One line of JSON, in microseconds.
-    fn json(&self) -> Value {
-        let micros = |share| u64::try_from(self.within(share).as_micros()).unwrap_or(u64::MAX);
-        json!({"route": self.screen.route, "path": self.screen.path, "p50_us": micros(50), "p95_us": micros(95)})
-    }
-
     /// The time within which this share of a hundred was rendered.
     pub fn within(&self, share: usize) -> Duration {
-        let rank = self.times.len().saturating_mul(share).div_ceil(100);
-        self.times.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+        within(&self.times, share)
     }
 
     /// It is a file of as many lines as its range has, and no screen.
@@ -266,20 +247,7 @@ impl Rendered {
     }
 }
 
-/// Reads every page `rounds` times, one after the other, over the history in `dir`, which is filled if it is not there
-/// yet: the pages, the slowest first.
-pub async fn measure(dir: Option<&Path>, orders: i64, rounds: usize) -> anyhow::Result<Figures> {
-    let temporary = tempfile::tempdir()?;
-    let dir = dir.unwrap_or_else(|| temporary.path());
-    let harness = history::open(dir, HistorySize::of(orders), &[history::MEMORY]).await?;
-    let mut rendered = render(&harness, rounds).await?;
-    harness.stop().await?;
-    rendered.sort_by_key(|rendered| std::cmp::Reverse(rendered.within(95)));
-    let lines = rendered.iter().map(Rendered::json).collect();
-    Ok(Figures::with_goal(lines, &slow(&rendered), &format!("{} ms", GOAL.as_millis())))
-}
-
-/// The same over a harness, in the order of the list.
+/// Reads every page `rounds` times, one after the other.
 pub async fn render(harness: &DurableHarness, rounds: usize) -> anyhow::Result<Vec<Rendered>> {
     let browser = Browser::open(harness).await?;
     let mut all = Vec::new();
@@ -296,22 +264,4 @@ pub async fn render(harness: &DurableHarness, rounds: usize) -> anyhow::Result<V
     }
     browser.stop.cancel();
     Ok(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rendered(route: &'static str, slow: usize) -> Rendered {
-        let times = (1..=20).map(|n| Duration::from_millis(if n > 20 - slow { 300 } else { 10 }));
-        Rendered { screen: Screen { route, path: route.to_owned() }, times: times.collect() }
-    }
-
-    #[test]
-    fn a_screen_may_be_slow_once_in_twenty_times_and_an_export_always() {
-        assert_eq!(rendered("/orders", 1).within(95), Duration::from_millis(10));
-        assert_eq!(rendered("/orders", 1).within(100), Duration::from_millis(300));
-        let all = [rendered("/orders", 1), rendered("/orders.csv", 20), rendered("/chains", 2)];
-        assert_eq!(slow(&all), ["/chains"]);
-    }
 }

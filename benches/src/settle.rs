@@ -2,8 +2,6 @@
 //! anchored receipt: the sandbox with one relayer account and one block a second, beside the orders that its blocks
 //! have gas for.
 
-pub(crate) mod chain;
-mod compare;
 pub mod signer;
 
 use std::ops::Range;
@@ -15,35 +13,32 @@ use std::time::{Duration, Instant};
 use alloy::primitives::{Address, B256};
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, bail, ensure};
+use dvp_core::context::now;
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use self::chain::{Blocks, Rpc};
-pub use self::compare::compare;
 use self::signer::Signer;
 pub use self::signer::SignerKind;
-use crate::cpu;
 use crate::crash::check::count;
 use crate::crash::process::{Process, text};
-use crate::crash::rest::{Wallet, deliver_token, fiat_order, pay_with_token, unix_secs};
-use crate::drill::with_log;
+use crate::crash::rest::{Wallet, deliver_token, fiat_order, pay_with_token};
+use crate::drill::{until, with_log};
 use crate::figure::{Figure, per_second};
+use crate::harness::ACCOUNT;
 use crate::http::Keys;
+use crate::proc;
 use crate::progress;
+use crate::rpc::{Blocks, Rpc};
 
-const PATH: &str = "/v1/intents";
-const ACCOUNT: &str = "bene_straight:dest_10000000";
 /// Of the input token, in its units.
 const AMOUNT: u64 = 10_000_000;
 /// Requests on their way at any time.
 const CALLERS: usize = 16;
-/// The time limit of an order.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// How much is measured.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Size {
     /// Orders of as many wallets.
@@ -67,7 +62,6 @@ pub struct Size {
     pub anchors: i64,
 }
 
-/// The sandbox that is measured.
 struct MeasuredSandbox {
     process: Process,
     ready: Value,
@@ -88,7 +82,6 @@ const TOKEN_TO_TOKEN: Goal = Goal { gas: 120_000, transactions: 350 };
 /// An anchor of a full batch.
 const FIAT: Goal = Goal { gas: 3_400, transactions: 32 };
 
-/// Some orders from the first submission to the last receipt.
 struct Lot {
     orders: usize,
     completed: Duration,
@@ -154,7 +147,7 @@ impl MeasuredSandbox {
     /// Wallets that nobody has used, with tokens for all their orders: two for single orders, one for many, and the
     /// rest for one each.
     async fn wallets(&self, size: Size) -> anyhow::Result<Vec<Wallet>> {
-        let (started, count) = (unix_secs()?, size.orders + 3);
+        let (started, count) = (now().unix_secs(), size.orders + 3);
         let mut wallets = Vec::with_capacity(count);
         let mut owners = Vec::with_capacity(count);
         for n in 0..count {
@@ -173,7 +166,6 @@ impl MeasuredSandbox {
         Ok(wallets)
     }
 
-    /// Orders of tokens for the other token, one of each wallet.
     fn to_token(&self, wallets: &[Wallet], nonce: u64) -> anyhow::Result<Vec<String>> {
         let token = text(&self.ready, "/chain/tokens/1/address")?;
         let order = |wallet: &Wallet| {
@@ -189,17 +181,16 @@ impl MeasuredSandbox {
         Ok(PgConnection::connect(text(&self.ready, "/databaseUrl")?).await?)
     }
 
-    /// Submits the orders with a number of callers and follows them to their receipts' anchors.
     async fn lot(&self, bodies: Vec<String>, callers: usize) -> anyhow::Result<Lot> {
         let mut database = self.database().await?;
         let (from, before) = (self.rpc.head().await?, count(&mut database, COMPLETED).await?);
-        let (orders, began, worked) = (bodies.len(), Instant::now(), cpu::worked(&PROCESSES));
+        let (orders, began, worked) = (bodies.len(), Instant::now(), proc::worked(&PROCESSES));
         let due = before + i64::try_from(orders)?;
         let submitting = self.submit(bodies, callers);
         let following = async {
-            until(&mut database, COMPLETED, due).await?;
-            let (completed, until_completed) = (began.elapsed(), cpu::worked(&PROCESSES));
-            until(&mut database, ANCHORED, due).await?;
+            counted(&mut database, COMPLETED, due).await?;
+            let (completed, until_completed) = (began.elapsed(), proc::worked(&PROCESSES));
+            counted(&mut database, ANCHORED, due).await?;
             anyhow::Ok((completed, began.elapsed(), until_completed))
         };
         let ((), (completed, anchored, until_completed)) = tokio::try_join!(submitting, following)?;
@@ -232,7 +223,7 @@ impl MeasuredSandbox {
     }
 
     fn request(&self, body: &str) -> anyhow::Result<reqwest::RequestBuilder> {
-        let (place, key) = ((text(&self.ready, "/http")?, PATH), uuid::Uuid::new_v4().to_string());
+        let (place, key) = ((text(&self.ready, "/http")?, "/v1/intents"), uuid::Uuid::new_v4().to_string());
         Keys::of(&self.ready["partner"])?.post(&self.client, place, &key, body)
     }
 
@@ -245,7 +236,7 @@ impl MeasuredSandbox {
         sqlx::query(ADD_ANCHORS).bind(anchors).bind(chain_id).execute(&mut database).await?;
         // The relayer is at it.
         let waiting = "select count(*) from chain_command where kind = 'anchor' and state = 'sent'";
-        until(&mut database, waiting, 1).await?;
+        counted(&mut database, waiting, 1).await?;
         Ok((self.blocks_to_lock(wallet, 1).await?, alone))
     }
 
@@ -255,7 +246,7 @@ impl MeasuredSandbox {
         let locks = count(&mut database, LOCKS).await?;
         let from = self.rpc.head().await?;
         self.submit(orders, 1).await?;
-        until(&mut database, LOCKS, locks + 1).await?;
+        counted(&mut database, LOCKS, locks + 1).await?;
         let (number,): (i64,) =
             sqlx::query_as("select max(block_number) from chain_log where event = 'Created' and canonical")
                 .fetch_one(&mut database)
@@ -284,19 +275,8 @@ const ADD_ANCHORS: &str = "insert into chain_command (chain_id, reference, inten
                                'kind', 'anchor', 'content_hash', '0x' || encode(hash, 'hex')) \
                            from generate_series(1, $1) n, lateral (select sha256(n::text::bytea) as hash) h";
 
-/// Waits until the count is reached.
-async fn until(database: &mut PgConnection, sql: &'static str, due: i64) -> anyhow::Result<()> {
-    let began = Instant::now();
-    loop {
-        let found = count(database, sql).await?;
-        if found >= due {
-            return Ok(());
-        }
-        if began.elapsed() > PATIENCE {
-            bail!("{found} of {due}: {sql}");
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+async fn counted(database: &mut PgConnection, sql: &'static str, due: i64) -> anyhow::Result<()> {
+    until(PATIENCE, sql, async || Ok((count(database, sql).await? >= due).then_some(()))).await
 }
 
 impl Lot {

@@ -17,21 +17,20 @@ use crate::progress;
 /// Orders made beforehand for each second of measuring: more than a machine of ours can take.
 pub(crate) const ORDERS_A_SECOND: usize = 20_000;
 
-/// Measures for `seconds`, with `concurrency` callers each waiting for its answer.
 pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start(dir.path()).await?;
     let count = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
     let orders = tokio::task::spawn_blocking(move || (0..count).map(|_| order()).collect()).await?;
     progress::expect(2);
-    let floor = inserts(&harness, seconds, concurrency).await?;
+    let commits = commits(&harness, seconds, concurrency).await?;
+    let floor = per_second(commits.len(), Duration::from_secs(seconds));
     progress::done("the floor");
     let value = submissions(&harness, orders, seconds, concurrency).await?;
     harness.stop().await?;
     Ok(Figure::new("submit", value, "orders/s", floor))
 }
 
-/// Submissions a second through the engine.
 pub(crate) async fn submissions(
     harness: &DurableHarness,
     orders: Vec<IntentRequest>,
@@ -63,35 +62,37 @@ pub(crate) async fn submissions(
     Ok(per_second(done, started.elapsed()))
 }
 
-/// Single-row INSERTs a second, each caller on a connection of its own: a pool would be part of the figure.
-async fn inserts(harness: &DurableHarness, seconds: u64, concurrency: usize) -> anyhow::Result<u64> {
-    sqlx::query("create table floor (id uuid primary key, body text not null)")
+/// The latencies of durable commits of one row, each caller on a connection of its own: a pool would be part of the
+/// figure.
+pub(crate) async fn commits(
+    harness: &DurableHarness,
+    seconds: u64,
+    concurrency: usize,
+) -> anyhow::Result<Vec<Duration>> {
+    sqlx::query("create table if not exists floor (id uuid primary key, body text not null)")
         .execute(harness.pool())
         .await?;
     let body = "x".repeat(1024);
     let options = harness.database.postgres.connect_options();
     let connections = (0..concurrency).map(|_| PgConnection::connect_with(&options));
     let connections = try_join_all(connections).await?;
-    let started = Instant::now();
-    let until = started + Duration::from_secs(seconds);
+    let until = Instant::now() + Duration::from_secs(seconds);
     let callers = connections.into_iter().map(|mut connection| {
         let body = body.clone();
         tokio::spawn(async move {
-            let mut done = 0_usize;
+            let mut latencies = Vec::new();
             while Instant::now() < until {
+                let at = Instant::now();
                 sqlx::query("insert into floor values ($1, $2)")
                     .bind(uuid::Uuid::new_v4())
                     .bind(&body)
                     .execute(&mut connection)
                     .await?;
-                done = done.saturating_add(1);
+                latencies.push(at.elapsed());
             }
-            Ok::<_, anyhow::Error>(done)
+            Ok::<_, anyhow::Error>(latencies)
         })
     });
-    let mut done = 0_usize;
-    for caller in try_join_all(callers).await? {
-        done = done.saturating_add(caller?);
-    }
-    Ok(per_second(done, started.elapsed()))
+    let latencies: anyhow::Result<Vec<_>> = try_join_all(callers).await?.into_iter().collect();
+    Ok(latencies?.concat())
 }

@@ -1,18 +1,25 @@
 //! Deliveries a second to a TLS receiver on this machine, beside the same HTTP client in a bare loop to the same
 //! receiver: the cost of durability, signing and the log.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use dvp_api::delivery::address::Reach;
+use dvp_api::delivery::{Delivery, DeliveryConfig};
+use dvp_core::engine::webhooks::{Command, CommandOutcome, Owner, carry_out};
+use dvp_core::operators::keys::issue;
+use dvp_domain::environment::Environment;
 use dvp_domain::event::EventType;
+use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::webhooks;
 use dvp_store::webhooks::deliveries::{self, NewDelivery, Origin};
 use dvp_testing::receiver::{Authority, Receiver, ReceiverManner, Reply};
 use futures_util::future::try_join_all;
+use tokio_util::sync::CancellationToken;
 
 use crate::figure::{Figure, per_second};
 use crate::harness::DurableHarness;
-use crate::hooks;
 use crate::progress;
 
 /// Deliveries queued beforehand for each second: more than a machine of ours sends.
@@ -26,13 +33,12 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     let receiver = Receiver::start(&authority, manner, |_, _| Reply::Status(200)).await;
     let dir = tempfile::tempdir()?;
     let harness = DurableHarness::start(dir.path()).await?;
-    let owner = hooks::endpoint(&harness, "measured", &receiver.url("127.0.0.1")).await?;
-    let body = body();
+    let endpoint = endpoint(&harness, &receiver.url("127.0.0.1")).await?;
+    // An event of the usual size.
+    let body = format!(r#"{{"object":"event","data":"{}"}}"#, "x".repeat(1100));
     progress::expect(2);
     let floor = bare(&authority, &receiver, &body, seconds, concurrency).await?;
     progress::done("the floor");
-    let endpoint = webhooks::find_by_key(&mut *harness.pool().acquire().await?, &owner.key_id).await?;
-    let endpoint = endpoint.context("the endpoint")?;
     let count = usize::try_from(seconds)?.saturating_mul(QUEUED_A_SECOND);
     for chunk in (0..count).collect::<Vec<_>>().chunks(CHUNK) {
         let new: Vec<NewDelivery> = chunk
@@ -49,10 +55,14 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
             .collect();
         deliveries::insert(&mut *harness.pool().acquire().await?, &new).await?;
     }
-    let mut config = hooks::config(&authority);
+    let mut config = DeliveryConfig {
+        reach: Reach::PublicAnd(vec![IpAddr::from([127, 0, 0, 1])]),
+        authorities: vec![authority.certificate()],
+        ..DeliveryConfig::default()
+    };
     config.limits.per_endpoint = concurrency;
-    let (before, started) = (receiver.count(), Instant::now());
-    let stop = hooks::deliver(&harness, config)?;
+    let (before, started, stop) = (receiver.count(), Instant::now(), CancellationToken::new());
+    tokio::spawn(Delivery::new(harness.engine.clone(), config)?.run(stop.clone()));
     progress::phase("deliveries", Duration::from_secs(seconds), String::new).await;
     let (sent, took) = (receiver.count().saturating_sub(before), started.elapsed());
     ensure!(sent < count, "the deliveries queued beforehand ran out");
@@ -61,9 +71,16 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     Ok(Figure::new("webhooks", per_second(sent, took), "deliveries/s", floor))
 }
 
-/// An event of the usual size.
-fn body() -> String {
-    format!(r#"{{"object":"event","data":"{}"}}"#, "x".repeat(1100))
+async fn endpoint(harness: &DurableHarness, url: &str) -> anyhow::Result<webhooks::Endpoint> {
+    let (mut conn, vault) = (harness.pool().acquire().await?, &harness.engine.context().vault);
+    let tenant = harness.tenant.clone();
+    let key = issue(&mut conn, vault, &tenant.partner_id, Environment::Test, &[]).await?;
+    let owner = Owner { key_id: key.key_id.clone(), tenant };
+    let subscribed_types = EventType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect();
+    let command = Command::Register { url: url.to_owned(), subscribed_types };
+    let render = |_: &CommandOutcome| StoredResponse { status: 200, body: String::new() };
+    carry_out(&mut conn, vault, &owner, command, None, render).await?;
+    webhooks::find_by_key(&mut conn, &key.key_id).await?.context("the endpoint")
 }
 
 async fn bare(

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
+use dvp_domain::intent::Permit;
 use dvp_fix::UtcNanos;
 use dvp_fix::codec::{Framed, Framer, Message};
 use serde_json::Value;
@@ -16,19 +17,16 @@ pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A message's fields after the standard header.
 pub(crate) type Fields = Vec<(u32, Vec<u8>)>;
 
-/// A session and its peer's credentials.
 #[derive(Debug, Clone)]
 pub(crate) struct Login {
     pub begin_string: String,
     pub comp_id: String,
     pub username: String,
     pub password: String,
-    /// The service's CompID.
     pub target: String,
 }
 
 impl Login {
-    /// Of a session in a ready file.
     pub(crate) fn of(session: &Value) -> anyhow::Result<Self> {
         let found = |name: &str| {
             session[name].as_str().with_context(|| format!("{name} of a session")).map(str::to_owned)
@@ -47,7 +45,6 @@ impl Login {
     }
 }
 
-/// Text values as fields.
 pub(crate) fn fields(text: &[(u32, &str)]) -> Fields {
     text.iter().map(|(tag, value)| (*tag, value.as_bytes().to_vec())).collect()
 }
@@ -58,10 +55,21 @@ pub(crate) fn fields_of(text: &str) -> Fields {
     fields.filter_map(|(tag, value)| Some((tag.parse().ok()?, value.as_bytes().to_vec()))).collect()
 }
 
+/// A moment from now.
+pub(crate) fn after(pause: Duration) -> UtcNanos {
+    let since = (SystemTime::now() + pause).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    UtcNanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// The current time as FIX writes it.
 pub(crate) fn utc() -> String {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    UtcNanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)).to_millis_text()
+    after(Duration::ZERO).to_millis_text()
+}
+
+/// A permit's own fields of an order.
+pub(crate) fn permit_fields(permit: &Permit) -> Fields {
+    let (nonce, deadline) = (permit.nonce.to_string(), permit.deadline.to_string());
+    fields(&[(20_001, &nonce), (20_002, &deadline), (20_003, &permit.signature)])
 }
 
 /// Connects from an address of this machine's loopback network.
@@ -74,7 +82,6 @@ pub(crate) async fn connect(to: SocketAddr, from: Ipv4Addr) -> std::io::Result<T
     Ok(stream)
 }
 
-/// A client's transport.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
@@ -83,7 +90,6 @@ pub(crate) struct Line {
     socket: Box<dyn Stream>,
     framer: Framer,
     login: Login,
-    /// The number of the next message to send.
     pub next_out: u64,
 }
 

@@ -13,17 +13,15 @@ use dvp_chain_indexer::rpc::BlockHead;
 use dvp_domain::chain::BlockNumber;
 use tokio_util::sync::CancellationToken;
 
-use super::{Storm, database, kept};
+use super::{IN_A_TRANSACTION, Storm, database, kept};
 use crate::figure::Figure;
 
-/// Of each exchange.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 const BLOCK_INTERVAL: Duration = Duration::from_millis(250);
 const EVENTS: u64 = 10;
 /// The first blocks wait for the lease.
 const WARM_UP_SECS: u64 = 5;
 
-/// An endpoint whose answers arrive late.
 #[derive(Clone)]
 struct Distant(HttpReader);
 
@@ -81,7 +79,7 @@ pub(super) async fn lag(seconds: u64) -> anyhow::Result<Figure> {
             let stored = u64::try_from(kept(&pool).await?)? / EVENTS;
             worst = worst.max(mined - stored);
         }
-        storm.block(EVENTS).await?;
+        storm.block(EVENTS, IN_A_TRANSACTION).await?;
         mined += 1;
     }
     shutdown.cancel();

@@ -7,7 +7,6 @@ use anyhow::ensure;
 use clap::{Parser, Subcommand};
 use dvp_benches::drill::Program;
 use dvp_benches::figure::Figures;
-use dvp_benches::fix_orders::Subject;
 use dvp_benches::progress;
 use dvp_benches::settle::{SignerKind, Size};
 
@@ -25,9 +24,6 @@ struct Cli {
     /// How many callers wait for an answer at any time.
     #[arg(long, default_value_t = 64, global = true)]
     concurrency: usize,
-    /// Kept for scripts: the output is JSON in any case.
-    #[arg(long, global = true)]
-    json: bool,
 }
 
 #[derive(Subcommand)]
@@ -45,15 +41,11 @@ enum LoadCommand {
         #[arg(long, value_name = "COMMAND")]
         peer: Option<String>,
     },
-    /// NewOrderSingle over loopback to its committed ExecutionReport, beside `POST /v1/intents` and the engine with the
-    /// same orders; then to Filled, with settlement in the same process.
+    /// NewOrderSingle over loopback to its committed ExecutionReport, beside the engine with the same orders.
     FixOrders {
         /// Archive no messages.
         #[arg(long)]
         without_archive: bool,
-        /// Acceptance only.
-        #[arg(long)]
-        without_settlement: bool,
     },
     /// Contract events from anvil into PostgreSQL, beside fetching and decoding them and keeping nothing; then how far
     /// behind ten events a block are, and the memory that a million take.
@@ -74,10 +66,6 @@ enum LoadCommand {
         /// Where the relayer's key is: in the process, in a token of SoftHSM2, or in a remote signer over TLS.
         #[arg(long, value_name = "SIGNER", default_value = "local")]
         signer: SignerKind,
-        /// Tokens for money with each signer in turn, this number of rounds: fails when the median of a signer's rates
-        /// over the local key's is below 0.8.
-        #[arg(long, value_name = "ROUNDS", conflicts_with = "signer")]
-        compare_signers: Option<usize>,
     },
     /// Orders of money for money over FIX to Filled and over REST to `payout.completed`, with settlement in the same
     /// process: by the simulated rails, whose books are in the database, beside a rail in memory. The processor time of
@@ -91,18 +79,8 @@ enum LoadCommand {
         #[arg(long, default_value_t = 100_000)]
         orders: usize,
     },
-    /// Every screen of the console over a history of this number of orders: the time of each page at the server.
-    Console {
-        #[arg(long, default_value_t = 1_000_000)]
-        orders: i64,
-        /// How often each page is read.
-        #[arg(long, default_value_t = 20)]
-        rounds: usize,
-        /// Keep the history here, for the next time.
-        #[arg(long, value_name = "DIR")]
-        dir: Option<PathBuf>,
-    },
-    /// Orders, statuses, pages and jobs over a history of few orders, and over one of this number of orders.
+    /// Orders, statuses, jobs and every screen of the console over a history of few orders, and over one of this number
+    /// of orders.
     Grow {
         #[arg(long, default_value_t = 1_000_000)]
         orders: i64,
@@ -121,11 +99,10 @@ fn main() -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         return runtime.block_on(dvp_benches::fix::server::bare_echo());
     }
-    if let LoadCommand::Settle { signer, compare_signers, .. } = &cli.what {
-        let in_token = *signer == SignerKind::Pkcs11 || compare_signers.is_some();
-        if in_token && dvp_benches::settle::signer::needs_token() {
-            return dvp_benches::settle::signer::again_with_token();
-        }
+    if let LoadCommand::Settle { signer: SignerKind::Pkcs11, .. } = cli.what
+        && dvp_benches::settle::signer::needs_token()
+    {
+        return dvp_benches::settle::signer::again_with_token();
     }
     progress::show("load");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -141,30 +118,23 @@ async fn measured(Cli { what, seconds, concurrency, .. }: Cli) -> anyhow::Result
     Ok(match what {
         LoadCommand::Submit => dvp_benches::submit::measure(seconds, concurrency).await?.into(),
         LoadCommand::Http => dvp_benches::http::measure(seconds, concurrency).await?.into(),
-        LoadCommand::Reads => dvp_benches::reads::measure(seconds, concurrency).await?.into(),
+        LoadCommand::Reads => dvp_benches::http::measure_reads(seconds, concurrency).await?.into(),
         LoadCommand::Fix { peer } => {
             let measure = move || dvp_benches::fix::measure(seconds, peer.as_deref());
             tokio::task::spawn_blocking(measure).await??.into()
         }
-        LoadCommand::FixOrders { without_archive, without_settlement } => {
-            let subject = Subject { archives: !without_archive, settles: !without_settlement };
-            dvp_benches::fix_orders::measure(seconds, subject).await?.into()
+        LoadCommand::FixOrders { without_archive } => {
+            dvp_benches::fix_orders::measure(seconds, !without_archive).await?.into()
         }
         LoadCommand::Backfill { events, many } => {
-            dvp_benches::backfill::measure_all(events, many, seconds).await?.into()
+            dvp_benches::backfill::measure(events, many, seconds).await?.into()
         }
-        LoadCommand::Settle { size, program, compare_signers: Some(rounds), .. } => {
-            dvp_benches::settle::compare(&program.path()?, size.orders, rounds).await?
-        }
-        LoadCommand::Settle { size, program, signer, .. } => {
+        LoadCommand::Settle { size, program, signer } => {
             dvp_benches::settle::measure(&program.path()?, size, signer).await?.into()
         }
-        LoadCommand::SettleFiat => dvp_benches::settle_fiat::measure(seconds).await?,
+        LoadCommand::SettleFiat => dvp_benches::settle_fiat::measure(seconds).await?.into(),
         LoadCommand::Webhooks => dvp_benches::webhooks::measure(seconds, concurrency).await?.into(),
         LoadCommand::Auctions { orders } => dvp_benches::auctions::measure(orders, concurrency).await?.into(),
-        LoadCommand::Console { orders, rounds, dir } => {
-            dvp_benches::screens::measure(dir.as_deref(), orders, rounds).await?
-        }
         LoadCommand::Grow { orders, dir } => dvp_benches::grow::measure(dir.as_deref(), orders).await?,
         // It has a runtime of one thread, and never ends.
         LoadCommand::BareEcho => Figures::default(),

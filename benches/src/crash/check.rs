@@ -5,18 +5,11 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use dvp_store::ledger::check::{Compared, compare};
-use serde_json::Value;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 
 use super::fix::SessionTranscript;
-use super::process::text;
 use super::rest::Placed;
-use crate::drill::{PATIENCE, until};
-
-pub(crate) struct Checked {
-    pub orders: usize,
-    pub completed: usize,
-}
+use crate::drill::{PATIENCE, Report, until};
 
 /// Each query counts violations of an invariant.
 const NEVER: [(&str, &str); 13] = [
@@ -85,23 +78,25 @@ const NEVER: [(&str, &str); 13] = [
 
 /// Waits until every order has ended, and compares the database with the clients' transcripts.
 pub(crate) async fn check(
-    ready: &Value,
+    conn: &mut PgConnection,
     placed: &[Placed],
     transcripts: &[SessionTranscript],
-) -> anyhow::Result<Checked> {
-    let mut conn = PgConnection::connect(text(ready, "/databaseUrl")?).await?;
-    settled(&mut conn, Until::Anchored, PATIENCE).await?;
-    check_rest(&mut conn, placed).await?;
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    settled(conn, Until::Anchored, PATIENCE).await?;
+    check_rest(conn, placed).await?;
     for one in transcripts {
-        check_fix(&mut conn, one).await?;
+        check_fix(conn, one).await?;
     }
-    let orders = count(&mut conn, "select count(*) from execution").await?;
-    let completed = count(&mut conn, "select count(*) from execution where state_name = 'completed'").await?;
+    let orders = count(conn, "select count(*) from execution").await?;
+    let completed = count(conn, "select count(*) from execution where state_name = 'completed'").await?;
     let by_fix: usize = transcripts.iter().map(|one| one.orders.len()).sum();
-    let refused = count(&mut conn, "select count(*) from intent where reference is null").await?;
+    let refused = count(conn, "select count(*) from intent where reference is null").await?;
     let (known, requested) = (usize::try_from(orders + refused)?, placed.len() + by_fix);
     ensure!(known == requested, "{requested} orders were placed and {known} are known");
-    Ok(Checked { orders: usize::try_from(orders)?, completed: usize::try_from(completed)? })
+    report.count("orders", orders);
+    report.count("completed", completed);
+    Ok(())
 }
 
 /// A stage that every order must reach.
@@ -116,7 +111,6 @@ pub(crate) enum Until {
 }
 
 impl Until {
-    /// Counts the open orders and work.
     const fn open(self) -> &'static str {
         match self {
             Self::Ended => {
@@ -175,26 +169,16 @@ async fn left_open(conn: &mut PgConnection) -> anyhow::Result<String> {
 
 /// Every answered order is stored exactly once, with the reference of its response.
 pub(crate) async fn check_rest(conn: &mut PgConnection, placed: &[Placed]) -> anyhow::Result<()> {
-    for one in placed {
-        let found: Vec<(Option<String>,)> =
-            sqlx::query_as("select reference from intent where intent_id = $1")
-                .bind(&one.intent_id)
+    for Placed { intent_id, status, reference } in placed {
+        let found: Vec<Option<String>> =
+            sqlx::query_scalar("select reference from intent where intent_id = $1")
+                .bind(intent_id)
                 .fetch_all(&mut *conn)
                 .await?;
-        ensure!(
-            found.len() == 1,
-            "{} was answered with {} and is known {} times",
-            one.intent_id,
-            one.status,
-            found.len()
-        );
-        let reference = found.into_iter().next().and_then(|row| row.0);
-        ensure!(
-            reference == one.reference,
-            "{} got {:?} in its response, stored is {reference:?}",
-            one.intent_id,
-            one.reference
-        );
+        let times = found.len();
+        ensure!(times == 1, "{intent_id} was answered with {status} and is known {times} times");
+        let stored = found.into_iter().next().flatten();
+        ensure!(stored == *reference, "{intent_id} got {reference:?} in its response, stored is {stored:?}");
     }
     Ok(())
 }
@@ -232,21 +216,13 @@ pub(crate) async fn check_fix(conn: &mut PgConnection, transcript: &SessionTrans
             ensure!(tag != "17" || exec_ids.insert(field.to_owned()), "{id}: {field} was reported twice");
         }
     }
-    ensure!(
-        kept.len() == transcript.received.len(),
-        "{id} received {} of {} messages",
-        transcript.received.len(),
-        kept.len()
-    );
-    let (next_out,): (i64,) = sqlx::query_as("select next_out from fix_session where session_id = $1")
+    let (stored, received, next_in) = (kept.len(), transcript.received.len(), transcript.next_in);
+    ensure!(stored == received, "{id} received {received} of {stored} messages");
+    let next_out: i64 = sqlx::query_scalar("select next_out from fix_session where session_id = $1")
         .bind(id)
         .fetch_one(&mut *conn)
         .await?;
-    ensure!(
-        u64::try_from(next_out)? >= transcript.next_in,
-        "{id} is at {next_out} and its client at {}",
-        transcript.next_in
-    );
+    ensure!(u64::try_from(next_out)? >= next_in, "{id} is at {next_out} and its client at {next_in}");
     let rows: Vec<(String, Option<String>)> = sqlx::query_as(
         "select o.cl_ord_id, e.state_name from fix_order o left join execution e using (reference) \
          where o.session_id = $1",

@@ -25,15 +25,12 @@ use crate::dice::Dice;
 
 /// What the first order sells: all but the protocol fee, five basis points of what it pays.
 const FIRST_SOLD: u64 = FIRST - FIRST / 2_000;
-/// An order of the sandbox.
 const AUTHORIZATION: &str = "Bearer sandbox";
 /// Longer than the service waits for an answer.
 const SLOW: Duration = Duration::from_secs(11);
 
-/// The longest silence.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How the desk treats an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Manner {
     Fills,
@@ -77,24 +74,19 @@ const MANNERS: [Manner; 13] = [
     Manner::Rejects,
 ];
 
-/// The desk's entry of a reference.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub manner: Manner,
     pub order: Value,
-    /// How often the order was sent.
     pub calls: usize,
-    /// How often it was converted.
     pub filled: usize,
     questions: usize,
 }
 
-/// The desk and its books.
 #[derive(Debug, Clone)]
 pub(crate) struct Desk {
     seed: u64,
     books: Arc<Mutex<HashMap<String, Entry>>>,
-    /// The silence is over.
     speaks: watch::Sender<bool>,
 }
 
@@ -118,7 +110,6 @@ impl Desk {
         self.books.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends its silence.
     pub(crate) fn speak(&self) {
         self.speaks.send_replace(true);
     }
@@ -154,24 +145,26 @@ impl Desk {
     }
 
     fn manner(&self, order: &Value) -> Manner {
-        let sold = order["sell"]["amountMinor"].as_str().and_then(|amount| amount.parse::<u64>().ok());
-        let sold = sold.unwrap_or_default();
+        let sold = order["sell"]["amountMinor"].as_str().and_then(|amount| amount.parse().ok());
+        let sold: u64 = sold.unwrap_or_default();
         if sold == FIRST_SOLD {
             return Manner::Silent;
         }
-        let drawn = Dice::new(self.seed ^ sold.rotate_left(32)).roll(u64::MAX);
-        let n = usize::try_from(drawn).unwrap_or(0) % MANNERS.len();
-        MANNERS.get(n).copied().unwrap_or(Manner::Fills)
+        *Dice::new(self.seed ^ sold.rotate_left(32)).pick(&MANNERS)
+    }
+
+    /// Notes something about an order. `None`: it never got the order.
+    fn note(&self, reference: &str, change: impl FnOnce(&mut Entry)) -> Option<Entry> {
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = books.get_mut(reference)?;
+        change(entry);
+        Some(entry.clone())
     }
 
     fn fill(&self, reference: &str) {
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = books.get_mut(reference) {
-            entry.filled += 1;
-        }
+        self.note(reference, |entry| entry.filled += 1);
     }
 
-    /// Records that the order was sent. Returns its current entry.
     fn receive(&self, reference: &str, order: &Value) -> Entry {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         let manner = self.manner(order);
@@ -180,19 +173,11 @@ impl Desk {
         entry.calls += 1;
         entry.clone()
     }
-
-    /// Notes a query about the order.
-    fn question(&self, reference: &str) -> Option<Entry> {
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = books.get_mut(reference)?;
-        entry.questions += 1;
-        Some(entry.clone())
-    }
 }
 
 /// In a task of its own: the desk's work continues when the caller is killed.
 async fn take_order(State(desk): State<Desk>, headers: HeaderMap, Json(order): Json<Value>) -> Response {
-    if !is_authorized(&headers) {
+    if headers.get("authorization").is_none_or(|value| value != AUTHORIZATION) {
         return StatusCode::UNAUTHORIZED.into_response();
     }
     let carried_out = tokio::spawn(async move { carry_out(&desk, &order).await });
@@ -256,14 +241,14 @@ async fn carry_out(desk: &Desk, order: &Value) -> Response {
 }
 
 async fn tell(State(desk): State<Desk>, Path(reference): Path<String>, headers: HeaderMap) -> Response {
-    if !is_authorized(&headers) {
+    if headers.get("authorization").is_none_or(|value| value != AUTHORIZATION) {
         return StatusCode::UNAUTHORIZED.into_response();
     }
     let unknown = || {
         let body = json!({"error": "unknown_reference", "reference": reference});
         (StatusCode::NOT_FOUND, Json(body)).into_response()
     };
-    let Some(entry) = desk.question(&reference) else { return unknown() };
+    let Some(entry) = desk.note(&reference, |entry| entry.questions += 1) else { return unknown() };
     let order = &entry.order;
     if entry.manner == Manner::Silent {
         desk.silence().await;
@@ -284,10 +269,6 @@ async fn tell(State(desk): State<Desk>, Path(reference): Path<String>, headers: 
         (Manner::BehindAProxy, ..=2) => (StatusCode::NOT_FOUND, Html("<h1>404</h1>")).into_response(),
         _ => Json(filled(order)).into_response(),
     }
-}
-
-fn is_authorized(headers: &HeaderMap) -> bool {
-    headers.get("authorization").is_some_and(|value| value == AUTHORIZATION)
 }
 
 fn working(order: &Value, desk_reference: &str) -> Value {

@@ -25,20 +25,16 @@ pub(crate) const ENDED: [&str; 4] = ["2", "4", "8", "C"];
 const CALLER: u64 = 100;
 /// Beyond two intervals of heartbeats, a connection without a message has ended.
 const SILENCE_MAX: Duration = Duration::from_secs(12);
-/// The maximum number of open orders.
 const OPEN_ORDERS: usize = 12;
 
-/// The messages and orders of a session, as its client saw them.
 pub(crate) struct SessionTranscript {
     pub session_id: String,
     /// Application messages by number, as `tag=value|…`.
     pub received: BTreeMap<u64, String>,
     /// ClOrdIDs placed.
     pub orders: BTreeSet<String>,
-    /// The last OrdStatus of each order.
     pub status: BTreeMap<String, String>,
     pub next_in: u64,
-    /// The number of messages received more than once.
     pub repeats: usize,
 }
 
@@ -63,7 +59,6 @@ pub(crate) struct FixClient {
     transcript: SessionTranscript,
     /// ClOrdIDs of orders whose payment comes back if it is made.
     returned: BTreeSet<String>,
-    /// The number of token orders so far.
     orders: u64,
 }
 

@@ -38,18 +38,14 @@ pub(crate) struct Who<'a> {
     pub sessions: &'a [Option<usize>],
 }
 
-/// Callers over REST and sessions over FIX, which place orders until they are closed.
 pub(crate) struct Clients {
     closing: watch::Sender<bool>,
     callers: JoinSet<anyhow::Result<Vec<Placed>>>,
     sessions: JoinSet<anyhow::Result<SessionTranscript>>,
-    /// The submissions of each caller.
     pub(crate) traffic: Vec<Arc<Traffic>>,
 }
 
-/// Where a client connects, which may change.
 pub(crate) enum Door {
-    /// Of the caller with this number.
     Rest(usize),
     Fix,
 }
@@ -101,7 +97,6 @@ impl Clients {
     }
 }
 
-/// Orders and their answers, as the clients saw them.
 pub(crate) struct Seen {
     placed: Vec<Placed>,
     transcripts: Vec<SessionTranscript>,
@@ -131,18 +126,12 @@ impl Outside<'_> {
     /// Compares what the clients, bank, desk and webhook receiver saw with what is stored.
     pub(crate) async fn compared(&self, seen: &Seen, report: &mut Report) -> anyhow::Result<()> {
         let mut conn = self.database().await?;
-        let checked = check::check(self.ready, &seen.placed, &seen.transcripts).await?;
-        report.count("orders", checked.orders);
-        report.count("completed", checked.completed);
+        check::check(&mut conn, &seen.placed, &seen.transcripts, report).await?;
         report.count("fixMessages", seen.transcripts.iter().map(|one| one.received.len()).sum::<usize>());
         report.count("resent", seen.transcripts.iter().map(|one| one.repeats).sum::<usize>());
         if let Some(bank) = self.bank {
             let desk = self.desk.map(Desk::books);
-            let booked = books::check(&mut conn, bank, desk, self.recipients).await?;
-            report.count("payments", booked.payments);
-            report.count("returned", booked.returned);
-            report.count("unnamedFiles", booked.unnamed);
-            report.count("conversions", booked.conversions);
+            books::check(&mut conn, bank, desk, self.recipients, report).await?;
         }
         report.count("eventsDelivered", check_webhooks(&mut conn, self.receiver).await?);
         Ok(())
@@ -153,7 +142,6 @@ impl Outside<'_> {
     }
 }
 
-/// A sandbox under load.
 pub(crate) struct Load {
     pub(crate) process: Process,
     ready: Value,
@@ -166,7 +154,6 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts the service with these arguments beside those of the load, and its clients.
     pub(crate) async fn begin(
         binary: PathBuf,
         seed: u64,
@@ -209,7 +196,6 @@ impl Load {
         Ok(())
     }
 
-    /// Starts it again, and tells the clients where it is.
     pub(crate) async fn start_again(&mut self) -> anyhow::Result<()> {
         self.process.start_again()?;
         self.ready = self.process.ready_within(PATIENCE).await?;
@@ -262,12 +248,10 @@ pub(crate) async fn subscribe(base: &str, keys: &Keys, url: &str) -> anyhow::Res
     bail!("no webhook endpoint is registered")
 }
 
-/// The feed's last position.
 pub(crate) async fn position(admin: &mut PgConnection) -> anyhow::Result<i64> {
     check::count(admin, "select position from feed_counter").await
 }
 
-/// Waits until the service writes to a new primary.
 pub(crate) async fn written_since(admin: &mut PgConnection, before: i64) -> anyhow::Result<()> {
     until(PATIENCE, "the service writes to the new primary", async || {
         Ok((position(admin).await? != before).then_some(()))

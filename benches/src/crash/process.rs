@@ -5,15 +5,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use dvp_sandbox::embedded::signals::signal;
 use serde_json::Value;
 
 use crate::drill::{tail, until, with_log};
 
-/// How much of the log a broken promise shows.
 const LOG_TAIL: usize = 40;
 const STOP_WITHIN: Duration = Duration::from_secs(120);
 
-/// A text of the ready file.
 pub(crate) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
     ready.pointer(pointer).and_then(Value::as_str).with_context(|| format!("{pointer} of the ready file"))
 }
@@ -41,7 +40,6 @@ impl Process {
         self.data_dir().join("sandbox.json")
     }
 
-    /// The sandbox's own directory.
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.dir.join("data")
     }
@@ -64,7 +62,6 @@ impl Process {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// Runs a command of the program against the running service.
     pub(crate) fn run(&self, words: &[&str]) -> anyhow::Result<Output> {
         let mut command = Command::new(&self.binary);
         command.args(words).arg("--dir").arg(self.data_dir()).stdin(Stdio::null());
@@ -111,8 +108,7 @@ impl Process {
 
     /// An interrupt, and an end in order within two minutes.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
-        let pid = self.child.id().to_string();
-        Command::new("kill").args(["-INT", &pid]).status()?;
+        signal("-INT", &[self.pid().to_string()])?;
         let status = until(STOP_WITHIN, "the service stops", async || Ok(self.child.try_wait()?)).await;
         let status = with_log(status, || self.log_tail())?;
         ensure!(status.success(), "the service ended with {status}\n{}", self.log_tail());
@@ -128,8 +124,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         // A failed drill leaves no program behind: on an interrupt the program ends its own programs.
         if matches!(self.child.try_wait(), Ok(None)) {
-            let pid = self.child.id().to_string();
-            let _ = Command::new("kill").args(["-INT", &pid]).status();
+            let _ = signal("-INT", &[self.pid().to_string()]);
             let deadline = Instant::now() + Duration::from_secs(20);
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(50));

@@ -19,21 +19,17 @@ pub(super) const RETURNED: &str = "0013";
 /// The bank is silent about these for longer than any other.
 const SILENT: &str = "0014";
 
-/// Runs a command of the program, and returns the JSON that it prints.
 type Command<'a> = &'a dyn Fn(&[&str]) -> anyhow::Result<Value>;
 
-/// One recipient, for payments in one currency.
 #[derive(Debug, Clone)]
 pub(crate) struct Recipient {
     /// `bene_…:dest_…`
     pub name: String,
     /// The same account with all that an order can say of it in place of the name.
     pub details: Option<Value>,
-    /// Its payments come back.
     pub is_returned: bool,
 }
 
-/// The recipients of a drill.
 #[derive(Debug, Clone)]
 pub(crate) struct Recipients {
     usd: Arc<[Recipient]>,
@@ -42,7 +38,6 @@ pub(crate) struct Recipients {
     firsts: Arc<[Recipient]>,
 }
 
-/// Which recipients there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Those that the simulated rails know without a registry.
@@ -116,7 +111,6 @@ impl Recipients {
         }
     }
 
-    /// Any of those that are paid in this currency.
     pub(crate) fn pick(&self, currency: &str, dice: &mut Dice) -> anyhow::Result<&Recipient> {
         let all = if currency == "USD" { &self.usd } else { &self.eur };
         all.get(dice.index(all.len())).context("no recipient")

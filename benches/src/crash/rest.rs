@@ -10,6 +10,7 @@ use alloy::signers::SignerSync as _;
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::chain::permit::PermitDomain;
+use dvp_core::context::now;
 use dvp_domain::intent::Permit;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -21,7 +22,6 @@ use super::recipients::Recipients;
 use crate::dice::Dice;
 use crate::http::Keys;
 
-/// An order and the response to it.
 pub(crate) struct Placed {
     pub intent_id: String,
     pub status: u16,
@@ -37,7 +37,6 @@ pub(super) const fn numbered(caller: u64, order: u64) -> u64 {
     FIRST + 10 * (caller * 1_000 + order)
 }
 
-/// The permits so far.
 static PERMITS: AtomicU64 = AtomicU64::new(0);
 
 /// A wallet of the sandbox, which orders one thing at a time.
@@ -67,7 +66,6 @@ impl Wallet {
         })
     }
 
-    /// The next nonce, as the chain has it.
     pub(crate) async fn nonce(&self, client: &reqwest::Client, rpc: &str) -> anyhow::Result<u64> {
         let owner = hex::encode(self.signer.address());
         let call = json!({"to": self.permit, "data": format!("0x7ecebe00{owner:0>64}")});
@@ -77,7 +75,6 @@ impl Wallet {
         Ok(u64::from_str_radix(word.trim_start_matches('0'), 16).unwrap_or(0))
     }
 
-    /// A permit for `amount` of the token, with the next nonce.
     pub(crate) async fn permit(
         &self,
         client: &reqwest::Client,
@@ -87,15 +84,13 @@ impl Wallet {
         self.permit_with(self.nonce(client, rpc).await?, amount)
     }
 
-    /// A permit for `amount` of the token, with this nonce.
     pub(crate) fn permit_with(&self, nonce: u64, amount: u64) -> anyhow::Result<Permit> {
         self.signed(serde_json::from_value(self.unsigned(nonce, amount)?)?)
     }
 
-    /// The same without its signature.
     pub(crate) fn unsigned(&self, nonce: u64, amount: u64) -> anyhow::Result<Value> {
         // No two permits are equal: one that a failed lock made public serves its own payee only.
-        let deadline = unix_secs()? + 7200 + PERMITS.fetch_add(1, Ordering::Relaxed);
+        let deadline = now().unix_secs() + 7200 + PERMITS.fetch_add(1, Ordering::Relaxed);
         Ok(json!({
             "token": self.token, "amountMinor": amount.to_string(), "spender": self.escrow,
             "nonce": nonce.to_string(), "deadline": deadline, "signature": "",
@@ -114,10 +109,6 @@ impl Wallet {
     }
 }
 
-pub(crate) fn unix_secs() -> anyhow::Result<u64> {
-    Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs())
-}
-
 /// An order of 100 USD for euros.
 pub(crate) fn fiat_order(account: &str) -> anyhow::Result<Value> {
     let id = Uuid::new_v4().to_string();
@@ -127,17 +118,17 @@ pub(crate) fn fiat_order(account: &str) -> anyhow::Result<Value> {
         "inputAsset": {"type": "fiat", "symbol": "USD", "currency": "USD"},
         "outputAsset": {"type": "fiat", "symbol": "EUR", "currency": "EUR"},
         "inputAmountMinor": "10000", "minOutputAmountMinor": "1", "settlementType": "hybrid",
-        "deadline": (unix_secs()? + 3600) * 1000, "beneficiary": beneficiary,
+        "deadline": (now().unix_secs() + 3600) * 1000, "beneficiary": beneficiary,
     }))
 }
 
-/// Makes it an order of ten tokens for dollars.
+/// Makes it an order of the permit's tokens for dollars.
 pub(crate) fn pay_with_token(order: &mut Value, wallet: &Wallet, permit: &Permit) -> anyhow::Result<()> {
     order["user"] = json!(wallet.address());
     order["inputAsset"] =
         json!({"type": "erc20", "symbol": "USDC", "address": wallet.token, "chain": "anvil"});
     order["outputAsset"] = json!({"type": "fiat", "symbol": "USD", "currency": "USD"});
-    order["inputAmountMinor"] = json!("10000000");
+    order["inputAmountMinor"] = json!(permit.amount_minor);
     order["permit"] = serde_json::to_value(permit)?;
     Ok(())
 }
@@ -149,7 +140,16 @@ pub(crate) fn deliver_token(order: &mut Value, token: &str) -> anyhow::Result<()
     Ok(())
 }
 
-/// Waits until the service is up.
+/// Puts bounds in place of the flat amounts: what is paid at most, and the output's target and limit.
+pub(crate) fn bound(order: &mut Value, cap: u64, [target, limit]: [&str; 2]) -> anyhow::Result<()> {
+    let fields = order.as_object_mut().context("an order is an object")?;
+    fields.remove("inputAmountMinor");
+    fields.remove("minOutputAmountMinor");
+    order["input"] = json!({"limitAmountMinor": cap.to_string()});
+    order["output"] = json!({"targetAmountMinor": target, "limitAmountMinor": limit});
+    Ok(())
+}
+
 pub(crate) async fn up(place: &mut watch::Receiver<Ready>) -> anyhow::Result<std::sync::Arc<Value>> {
     let ready = place.wait_for(Option::is_some).await?.clone();
     ready.context("the service is up")
@@ -178,7 +178,6 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Whether a submission is at the process with this URL.
     pub(crate) fn is_at(&self, http: &str) -> bool {
         self.at.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(http)
     }
@@ -263,7 +262,6 @@ impl RestCaller {
             }
         };
         pay_with_token(&mut order, &wallet, &permit)?;
-        order["inputAmountMinor"] = json!(amount.to_string());
         Ok(order)
     }
 

@@ -1,24 +1,21 @@
 //! Servers under measurement, each a process of its own.
 
 use std::{
-    ffi::OsStr,
     fmt::Write as _,
     io::{BufRead as _, BufReader, Write as _},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
 use anyhow::Context as _;
 
-/// Clock ticks a second in `/proc`: 100 on every Linux that matters.
-const TICK_NANOS: u64 = 10_000_000;
-
-/// A started server.
 pub(super) struct Server {
     child: Child,
-    addr: SocketAddr,
-    is_fix: bool,
+    pub(super) pid: u32,
+    pub(super) addr: SocketAddr,
+    /// It speaks FIX, and does not only send back.
+    pub(super) is_fix: bool,
     /// Holds the configuration while the server lives.
     _dir: Option<tempfile::TempDir>,
 }
@@ -29,7 +26,6 @@ pub(super) fn target(session: usize) -> String {
 }
 
 impl Server {
-    /// Our echo acceptor with a number of sessions.
     pub(super) fn ours(sessions: usize) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("echo.toml");
@@ -71,33 +67,7 @@ impl Server {
             child.wait()?;
             anyhow::bail!("the server said {line:?}");
         };
-        Ok(Self { child, addr, is_fix, _dir: dir })
-    }
-
-    pub(super) const fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// Does it speak FIX, or only send back?
-    pub(super) const fn is_fix(&self) -> bool {
-        self.is_fix
-    }
-
-    /// User CPU since its start.
-    pub(super) fn user_nanos(&self) -> anyhow::Result<u64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The name before may hold spaces, in brackets. The eleventh field after the state is utime.
-        let after_name = stat.rsplit_once(')').context("a process has a name")?.1;
-        let ticks: u64 = after_name.split_whitespace().nth(11).context("fields")?.parse()?;
-        Ok(ticks.saturating_mul(TICK_NANOS))
-    }
-
-    /// The most memory it had so far.
-    pub(super) fn peak_bytes(&self) -> anyhow::Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a peak")?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib.saturating_mul(1024))
+        Ok(Self { pid: child.id(), child, addr, is_fix, _dir: dir })
     }
 
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
@@ -107,22 +77,10 @@ impl Server {
     }
 }
 
-/// The echo acceptor beside this program, built when it is not there.
+/// The echo acceptor beside this program.
 fn acceptor() -> anyhow::Result<PathBuf> {
-    let exe = std::env::current_exe()?;
-    let dir = exe.parent().unwrap_or(Path::new("."));
-    let path = dir.join("examples/echo_acceptor");
-    if !path.exists() {
-        // A profile's output is in the directory of its name, except that of `dev`.
-        let profile = match dir.file_name().and_then(OsStr::to_str) {
-            None | Some("debug") => "dev",
-            Some(profile) => profile,
-        };
-        let built = Command::new("cargo")
-            .args(["build", "--profile", profile, "-p", "dvp-fix-gateway", "--example", "echo_acceptor"])
-            .status()?;
-        anyhow::ensure!(built.success() && path.exists(), "no echo acceptor at {}", path.display());
-    }
+    let path = std::env::current_exe()?.with_file_name("examples").join("echo_acceptor");
+    anyhow::ensure!(path.exists(), "build it: cargo build -p dvp-fix-gateway --example echo_acceptor");
     Ok(path)
 }
 

@@ -6,7 +6,7 @@
 use sqlx::{PgConnection, PgTransaction};
 
 use super::templates::Template;
-use super::{DAYS, Kind};
+use super::{DAYS, Lot, run_all};
 
 /// What the copies are made from, in temporary tables.
 const PREPARE: &[&str] = &[
@@ -67,7 +67,7 @@ const PREPARE: &[&str] = &[
              pattern_entry, pattern_effect",
 ];
 
-pub(super) async fn prepare(conn: &mut PgConnection, templates: &[Template]) -> sqlx::Result<()> {
+pub(super) async fn prepare(conn: &mut PgConnection, templates: &[Template]) -> anyhow::Result<()> {
     sqlx::query(
         "create temp table template_given (id int, partner_id text, reference text, intent_id text, wallet text, \
                                            share int, is_open boolean)",
@@ -86,10 +86,7 @@ pub(super) async fn prepare(conn: &mut PgConnection, templates: &[Template]) -> 
             .execute(&mut *conn)
             .await?;
     }
-    for statement in PREPARE {
-        sqlx::query(*statement).execute(&mut *conn).await?;
-    }
-    Ok(())
+    run_all(conn, PREPARE).await
 }
 
 /// The copies `$1` to `$2`: of the templates that are open or not (`$3`), the first `$4` ago and the last `$5` ago, of
@@ -173,28 +170,21 @@ const WRITE: &[&str] = &[
      from copy c join pattern_effect p using (template) order by c.n",
 ];
 
-/// Writes the copies `first` to `last`.
-pub(super) async fn write(tx: &mut PgTransaction<'_>, first: i64, last: i64, kind: Kind) -> sqlx::Result<()> {
+pub(super) async fn write(tx: &mut PgTransaction<'_>, first: i64, last: i64, lot: Lot) -> anyhow::Result<()> {
     // Ended orders go back to an hour ago; open ones begin three days ago.
-    let (oldest, newest, of, others, is_open) = match kind {
-        Kind::Ended { of } => (DAYS * 86_400, 3_600, of, 0, false),
-        Kind::Open { of, after } => (3 * 86_400, 60, of, after, true),
-    };
+    let (oldest, newest) = if lot.is_open { (3 * 86_400, 60) } else { (DAYS * 86_400, 3_600) };
     sqlx::query("truncate copy").execute(&mut **tx).await?;
     sqlx::query(COPY)
         .bind(first)
         .bind(last)
-        .bind(is_open)
+        .bind(lot.is_open)
         .bind(seconds(oldest))
         .bind(seconds(newest))
-        .bind(of)
-        .bind(others)
+        .bind(lot.of)
+        .bind(lot.after)
         .execute(&mut **tx)
         .await?;
-    for statement in WRITE {
-        sqlx::query(*statement).execute(&mut **tx).await?;
-    }
-    Ok(())
+    run_all(tx, WRITE).await
 }
 
 fn seconds(seconds: i64) -> f64 {

@@ -4,16 +4,15 @@ use anyhow::Context as _;
 use dvp_store::database::partitions::{self, DayTable};
 use sqlx::{PgConnection, PgTransaction};
 
-use super::DAYS;
+use super::{DAYS, run_all};
 
-/// The accounts at the bank, with their currencies.
 const ACCOUNTS: [(&str, &str); 2] = [("DE89370400440532013000", "USD"), ("DE02120300000000202051", "EUR")];
 /// The FIX session that a fifth of the first partner's orders came by, and a webhook endpoint.
 pub const SESSION: &str = "FIX.4.4:DVP->HISTORY";
 pub const ENDPOINT: &str = "ep_history";
 
 pub(super) async fn prepare(conn: &mut PgConnection) -> anyhow::Result<()> {
-    for statement in [
+    let statements = [
         "insert into relayer_account (chain_id, signer, next_nonce) values (31337, decode(repeat('a1', 20), 'hex'), 0)",
         "insert into fix_session (session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, \
                                   username, password_hash, password_key) \
@@ -31,9 +30,8 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> anyhow::Result<()> {
          values (31337, 1, sha256('block 1'), 1, 1)",
         "insert into chain_status (chain_id, name, state, node_head, node_final) \
          values (31337, 'anvil', 'following', 1, 1)",
-    ] {
-        sqlx::query(statement).execute(&mut *conn).await.context(statement)?;
-    }
+    ];
+    run_all(conn, &statements).await?;
     let today = chrono::Utc::now().date_naive();
     for table in [DayTable::FixMessages, DayTable::WebhookDeliveries, DayTable::WebhookAttempts] {
         partitions::create_day(conn, table, today + chrono::Days::new(1)).await?;
@@ -173,15 +171,12 @@ const WRITE: &[&str] = &[
 ];
 
 pub(super) async fn write(tx: &mut PgTransaction<'_>) -> anyhow::Result<()> {
-    for statement in WRITE {
-        sqlx::query(*statement).execute(&mut **tx).await.context(*statement)?;
-    }
-    Ok(())
+    run_all(tx, WRITE).await
 }
 
 /// Followers are at the end of the feed, and the chain's cursor at its last block.
 pub(super) async fn finish(conn: &mut PgConnection) -> anyhow::Result<()> {
-    for statement in [
+    let statements = [
         "update webhook_dispatcher set position = (select position from feed_counter)",
         "update fix_session set feed_position = (select position from feed_counter)",
         "update chain_cursor set head_number = b.number, final_number = b.number, facts_number = b.number, head_hash = b.hash \
@@ -203,10 +198,8 @@ pub(super) async fn finish(conn: &mut PgConnection) -> anyhow::Result<()> {
                 'nothing for a day', 'page', now() \
          from reconciliation_run r cross join (select reference, entity from execution \
                                                where terminal_at is null order by reference limit 20) e",
-    ] {
-        sqlx::query(statement).execute(&mut *conn).await.context(statement)?;
-    }
-    Ok(())
+    ];
+    run_all(conn, &statements).await
 }
 
 /// Statements of every day that has ended, whose entries are the postings of the day.

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use dvp_core::context::now;
 use dvp_core::engine::CancelOutcome;
-use dvp_core::operators::operations::{Action, Resolution, resolve};
+use dvp_core::operators::operations::Action;
 use dvp_core::writer::Outcome;
 use dvp_domain::chain::ChainFact;
 use dvp_domain::intent::{Bounds, IntentRequest};
@@ -21,7 +21,6 @@ use dvp_testing::orders::{self, Terms, order_for};
 use dvp_testing::wait::wait_for;
 use dvp_testing::{Harness, Market};
 
-/// More than a history spends.
 const ENOUGH: u128 = u128::MAX >> 12;
 const PROVIDERS: [&str; 2] = ["north", "south"];
 
@@ -64,7 +63,6 @@ enum End {
     Paying,
 }
 
-/// An order that is copied.
 #[derive(Debug, Clone)]
 pub struct Template {
     pub partner_id: String,
@@ -106,7 +104,6 @@ const KINDS: [(Terms<'static>, End, i32); 18] = [
     (Terms { account: "000123450007", ..MONEY }, End::Paying, 200),
 ];
 
-/// The partners of a history.
 pub(super) const PARTNERS: [(&str, &str); 3] =
     [("ptn_acme", "acme"), ("ptn_globex", "globex"), ("ptn_initech", "initech")];
 
@@ -173,7 +170,6 @@ async fn submit<D: Database>(
     }
 }
 
-/// Lets an order reach its end.
 async fn reach<D: Database>(
     harness: &Harness<D>,
     tenant: &Tenant,
@@ -187,11 +183,11 @@ async fn reach<D: Database>(
             harness.play_chain(reference).await;
             wait_for_final(harness, reference).await;
             if end != End::Completed {
-                give_back(harness, reference).await?;
+                give_back(harness, reference).await;
                 harness.wait_for_state(reference, "reversed").await;
             }
             if end == End::Resolved {
-                pay_again(harness, reference).await?;
+                pay_again(harness, reference).await;
             }
         }
         End::ConversionFailed => {
@@ -206,7 +202,7 @@ async fn reach<D: Database>(
             if locks {
                 refund(harness, reference).await?;
             }
-            close_conversion(harness, reference).await?;
+            close_conversion(harness, reference).await;
         }
         End::Cancelled => {
             let done = harness.engine.cancel(tenant, reference, None).await?;
@@ -253,50 +249,30 @@ async fn refund<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow::R
     Ok(())
 }
 
-/// Two operators record that the bank has returned a payment.
-async fn give_back<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow::Result<()> {
+/// The bank has returned the payment.
+async fn give_back<D: Database>(harness: &Harness<D>, reference: &str) {
     let action = Action::MarkReturned {
         provider_reference: format!("R{reference}"),
         at: now().to_utc(),
         came: None,
         code: "beneficiary_account_closed".into(),
     };
-    decide(harness, reference, action, "the bank sent it back").await
+    harness.both_decide(reference, action).await;
 }
 
-/// Two operators record the trade that ends an unused conversion.
-async fn close_conversion<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow::Result<()> {
+/// A trade ends an unused conversion.
+async fn close_conversion<D: Database>(harness: &Harness<D>, reference: &str) {
     let open = "select exists (select from execution where reference = $1 and unresolved)";
     let is_open = async || harness.row_of::<(bool,)>(open, reference).await.0;
     if is_open().await {
         let action = Action::CloseConversion { provider_reference: format!("T{reference}") };
-        decide(harness, reference, action, "sold back").await?;
+        harness.both_decide(reference, action).await;
         wait_for("the position to end", || async { (!is_open().await).then_some(()) }).await;
     }
-    Ok(())
 }
 
-async fn pay_again<D: Database>(harness: &Harness<D>, reference: &str) -> anyhow::Result<()> {
-    let action = Action::ResolveReturn {
-        remedy: Remedy::PaidAgain,
-        provider_reference: format!("P{reference}"),
-        at: now().to_utc(),
-    };
-    decide(harness, reference, action, "paid by hand").await
-}
-
-/// Two operators decide.
-async fn decide<D: Database>(
-    harness: &Harness<D>,
-    reference: &str,
-    action: Action,
-    reason: &str,
-) -> anyhow::Result<()> {
-    let mut conn = harness.pool().acquire().await?;
-    for operator in ["jo", "mika"] {
-        let evidence = "statement 18";
-        resolve(&mut conn, &Resolution { reference, action: action.clone(), operator, reason, evidence })
-            .await?;
-    }
-    Ok(())
+async fn pay_again<D: Database>(harness: &Harness<D>, reference: &str) {
+    let (remedy, provider_reference) = (Remedy::PaidAgain, format!("P{reference}"));
+    let action = Action::ResolveReturn { remedy, provider_reference, at: now().to_utc() };
+    harness.both_decide(reference, action).await;
 }

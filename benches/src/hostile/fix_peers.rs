@@ -1,5 +1,6 @@
 //! Hostile FIX sessions of another partner: they are admitted, and then send invalid field values.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
@@ -7,11 +8,11 @@ use anyhow::Context as _;
 use clap::ValueEnum as _;
 use dvp_fix::codec::Message;
 
-use super::dictionary::{FieldLocation, places};
-use super::peer::Peer;
+use super::target::Peer;
 use super::values::{ValueFault, random_byte};
 use crate::dice::Dice;
-use crate::wire::{Fields, Line, fields, readable, utc, visible};
+use crate::harness::ACCOUNT;
+use crate::wire::{Fields, Line, fields, fields_of, readable, utc, visible};
 
 /// Messages of a walk that wait for their answers at once.
 const BATCH: usize = 10;
@@ -65,7 +66,6 @@ impl Sent {
         }
     }
 
-    /// Is the field named that is at fault?
     fn is_named_by(&self, message: &Message) -> bool {
         let text = message.text(58).unwrap_or_default();
         let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
@@ -80,24 +80,15 @@ impl Sent {
 
 /// A message that is in order, and the tag of its id.
 fn template(kind: &str, id: &str) -> (Fields, u32) {
-    let at = utc();
-    let sale = [(54, "2"), (55, "USD/EUR"), (60, at.as_str())];
-    match kind {
-        "D" => {
-            let mut body = fields(&[(1, "bene_straight:dest_10000000"), (11, id), (21, "1"), (38, "10")]);
-            body.extend(fields(&[(40, "2"), (44, "0.5"), (59, "0")]));
-            body.extend(fields(&sale));
-            (body, 11)
-        }
-        "F" => {
-            let mut body = fields(&[(11, id), (38, "10"), (41, "unknown")]);
-            body.extend(fields(&sale));
-            (body, 11)
-        }
-        "H" => (fields(&[(11, id), (54, "2"), (55, "USD/EUR")]), 11),
-        "R" => (fields(&[(131, id), (146, "1"), (55, "USD/EUR"), (54, "2"), (38, "10")]), 131),
-        _ => (fields(&[(584, id), (585, "7")]), 584),
-    }
+    let sale = format!("54=2|55=USD/EUR|60={}", utc());
+    let (body, tag) = match kind {
+        "D" => (format!("1={ACCOUNT}|11={id}|21=1|38=10|40=2|44=0.5|59=0|{sale}"), 11),
+        "F" => (format!("11={id}|38=10|41=unknown|{sale}"), 11),
+        "H" => (format!("11={id}|54=2|55=USD/EUR"), 11),
+        "R" => (format!("131={id}|146=1|55=USD/EUR|54=2|38=10"), 131),
+        _ => (format!("584={id}|585=7"), 584),
+    };
+    (fields_of(&body), tag)
 }
 
 /// The template with a value in one field; a missing field is appended, in its groups.
@@ -130,35 +121,59 @@ pub(super) async fn walk(peer: Peer, dictionary: &'static str) -> anyhow::Result
     dice.shuffle(&mut all);
     // Stored fields come first, in case time is short.
     all.sort_by_key(|(kind, place, _)| !is_stored(kind, place.tag));
-    let (mut answered, mut at, mut n, mut refused) = (0, 0, 0_u64, 0);
+    let (mut at, mut n) = (0, 0_u64);
+    in_batches(&peer, After::Continue, |line| {
+        let mut batch = Vec::new();
+        for (kind, place, what) in all.iter().cycle().skip(at).take(BATCH) {
+            n += 1;
+            let id = format!("{}-{}-{n}", peer.seed, peer.login.comp_id);
+            batch.push(prepare(line, kind, place, *what, &id, &mut dice));
+        }
+        at = (at + BATCH) % all.len().max(1);
+        batch
+    })
+    .await
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    Continue,
+    Disconnect,
+}
+
+/// Logs on whenever the connection has ended, and sends batches. Returns how many messages were answered.
+async fn in_batches(
+    peer: &Peer,
+    after: After,
+    mut batch: impl FnMut(&mut Line) -> Vec<(Sent, Vec<u8>)>,
+) -> anyhow::Result<u64> {
+    let mut answered = 0;
+    let mut refused = 0;
     while !peer.stop.is_cancelled() {
         let mut line = match Line::log_on(peer.target.fix, FROM, &peer.login).await {
             Ok(line) => line,
             Err(error) => {
                 refused += 1;
-                if refused > RECONNECTS {
-                    peer.promises.broken("a hostile session with its right password is admitted", || {
-                        format!("{error:#}")
-                    });
-                }
+                let promise = "a hostile session with its right password is admitted";
+                let may_be = after == After::Disconnect || refused <= RECONNECTS;
+                peer.promises.check(may_be, promise, || format!("{error:#}"));
                 tokio::time::sleep(RECONNECT_INTERVAL).await;
                 continue;
             }
         };
         refused = 0;
-        while !peer.stop.is_cancelled() {
-            let mut batch = Vec::new();
-            for (kind, place, what) in all.iter().cycle().skip(at).take(BATCH) {
-                n += 1;
-                let id = format!("{}-{}-{n}", peer.seed, peer.login.comp_id);
-                batch.push(prepare(&mut line, kind, place, *what, &id, &mut dice));
-            }
-            at = (at + BATCH) % all.len().max(1);
-            let (count, is_up) = exchange(&peer, &mut line, batch).await;
+        let mut is_up = true;
+        while is_up && !peer.stop.is_cancelled() {
+            let sent = batch(&mut line);
+            let (count, is_still_up) = exchange(peer, &mut line, sent).await;
             answered += count;
-            if !is_up {
-                break;
+            is_up = is_still_up && after == After::Continue;
+            if is_up {
+                tokio::time::sleep(peer.pause).await;
             }
+        }
+        if after == After::Disconnect {
+            drop(line);
             tokio::time::sleep(peer.pause).await;
         }
     }
@@ -243,76 +258,37 @@ fn judge(peer: &Peer, sent: &Sent, answer: &Message) {
     }
 }
 
-/// Waits before it may be tried again.
-async fn log_on(peer: &Peer) -> Option<Line> {
-    let line = Line::log_on(peer.target.fix, FROM, &peer.login).await.ok();
-    if line.is_none() {
-        tokio::time::sleep(RECONNECT_INTERVAL / 2).await;
-    }
-    line
-}
-
 /// Many messages of one fault at once, then the connection is dropped and the same comes again.
 pub(super) async fn volleys(peer: Peer, size: usize) -> anyhow::Result<u64> {
     let mut dice = Dice::new(peer.seed);
-    let (mut answered, mut n) = (0, 0_u64);
-    let place = |tag| FieldLocation { tag, groups: Vec::new() };
-    while !peer.stop.is_cancelled() {
-        let Some(mut line) = log_on(&peer).await else { continue };
-        let what = *ValueFault::value_variants().get(usize::try_from(dice.roll(6))?).context("a kind")?;
-        let tag = if dice.roll(2) == 0 { 11 } else { 1 };
-        let mut batch = Vec::new();
-        for _ in 0..size {
+    let mut n = 0_u64;
+    in_batches(&peer, After::Disconnect, |line| {
+        let what = *dice.pick(&ValueFault::value_variants()[..6]);
+        let place = FieldLocation { tag: *dice.pick(&[11, 1]), groups: Vec::new() };
+        let one = |_| {
             n += 1;
-            batch.push(prepare(
-                &mut line,
-                "D",
-                &place(tag),
-                what,
-                &format!("V-{}-{n}", peer.seed),
-                &mut dice,
-            ));
-        }
-        answered += exchange(&peer, &mut line, batch).await.0;
-        drop(line);
-        tokio::time::sleep(peer.pause).await;
-    }
-    Ok(answered)
+            prepare(line, "D", &place, what, &format!("V-{}-{n}", peer.seed), &mut dice)
+        };
+        (0..size).map(one).collect()
+    })
+    .await
 }
 
 /// Valid orders in bursts: each gets any answer.
 pub(super) async fn flood(peer: Peer, burst: usize) -> anyhow::Result<u64> {
-    let mut dice = Dice::new(peer.seed);
-    let (mut answered, mut n) = (0, 0_u64);
-    let untouched = FieldLocation { tag: 44, groups: Vec::new() };
-    while !peer.stop.is_cancelled() {
-        let Some(mut line) = log_on(&peer).await else { continue };
-        while !peer.stop.is_cancelled() {
-            let mut batch = Vec::new();
-            for _ in 0..burst {
-                n += 1;
-                let id = format!("B-{}-{n}", peer.seed);
-                let (body, _) = template("D", &id);
-                let (seq, bytes) = line.message("D", &body);
-                let sent = Sent {
-                    seq,
-                    kind: "D",
-                    tag: untouched.tag,
-                    what: ValueFault::Odd,
-                    value: b"0.5".to_vec(),
-                    id: id.into_bytes(),
-                };
-                batch.push((sent, bytes));
-            }
-            let (count, is_up) = exchange(&peer, &mut line, batch).await;
-            answered += count;
-            if !is_up {
-                break;
-            }
-            tokio::time::sleep(peer.pause + Duration::from_millis(dice.roll(50))).await;
-        }
-    }
-    Ok(answered)
+    let mut n = 0_u64;
+    in_batches(&peer, After::Continue, |line| {
+        let one = |_| {
+            n += 1;
+            let id = format!("B-{}-{n}", peer.seed);
+            let (body, _) = template("D", &id);
+            let (seq, bytes) = line.message("D", &body);
+            let (what, value) = (ValueFault::Odd, b"0.5".to_vec());
+            (Sent { seq, kind: "D", tag: 44, what, value, id: id.into_bytes() }, bytes)
+        };
+        (0..burst).map(one).collect()
+    })
+    .await
 }
 
 /// After its Logon, bytes that are no messages. The only promise: no other peer is affected.
@@ -320,7 +296,10 @@ pub(super) async fn noise(peer: Peer) -> anyhow::Result<u64> {
     let mut dice = Dice::new(peer.seed);
     let mut sent = 0;
     while !peer.stop.is_cancelled() {
-        let Some(mut line) = log_on(&peer).await else { continue };
+        let Ok(mut line) = Line::log_on(peer.target.fix, FROM, &peer.login).await else {
+            tokio::time::sleep(RECONNECT_INTERVAL / 2).await;
+            continue;
+        };
         for _ in 0..20 {
             let mut bytes = garbage(&mut dice, &peer.login.begin_string);
             if dice.roll(3) == 0 {
@@ -353,5 +332,86 @@ pub(super) fn garbage(dice: &mut Dice, begin_string: &str) -> Vec<u8> {
         4 => b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
         5 => vec![0; 5_000],
         _ => [format!("8={begin_string}\x019=").into_bytes(), random(dice, 200)].concat(),
+    }
+}
+
+/// A field of a message: its tag, and the groups it is in, each by its count field and its first field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FieldLocation {
+    tag: u32,
+    groups: Vec<(u32, u32)>,
+}
+
+/// The value of an attribute: the dictionaries quote with apostrophes.
+fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = line.split_once(&format!(" {name}='"))?;
+    rest.split_once('\'').map(|(value, _)| value)
+}
+
+/// Every field of a message, those of groups included. `Ok(None)`: the version has no such message.
+fn places(dictionary: &str, msg_type: &str) -> anyhow::Result<Option<Vec<FieldLocation>>> {
+    let tags: BTreeMap<&str, u32> = dictionary
+        .lines()
+        .filter_map(|line| Some((attribute(line, "name")?, attribute(line, "number")?.parse().ok()?)))
+        .collect();
+    let tag_of = |line: &str| {
+        let name = attribute(line, "name").context("a name")?;
+        tags.get(name).copied().with_context(|| format!("{name} has no number"))
+    };
+    let start = format!(" msgtype='{msg_type}'");
+    let mut lines = dictionary.lines().skip_while(|line| !line.contains(&start));
+    if lines.next().is_none() {
+        return Ok(None);
+    }
+    let mut found = Vec::new();
+    // The count field of each group around the line, and its first field once that was seen.
+    let mut groups: Vec<(u32, Option<u32>)> = Vec::new();
+    for line in lines.map(str::trim).take_while(|line| *line != "</message>") {
+        if line == "</group>" {
+            groups.pop();
+            continue;
+        }
+        let is_group = line.starts_with("<group");
+        if !is_group && !line.starts_with("<field") {
+            continue;
+        }
+        let tag = tag_of(line)?;
+        if let Some((_, first @ None)) = groups.last_mut() {
+            *first = Some(tag);
+        }
+        let around = groups.iter().filter_map(|(count, first)| Some((*count, (*first)?))).collect();
+        found.push(FieldLocation { tag, groups: around });
+        if is_group {
+            groups.push((tag, None));
+        }
+    }
+    Ok(Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_nested_groups_are_found_with_their_path() {
+        let text = "<message name='X' msgtype='D'>\n<field name='A'/>\n<group name='NoB'>\n<field name='C'/>\n\
+                    <group name='NoE'>\n<field name='F'/>\n</group>\n<field name='G'/>\n</group>\n<field name='H'/>\n\
+                    </message>\n<field number='1' name='A'/>\n<field number='2' name='NoB'/>\n\
+                    <field number='3' name='C'/>\n<field number='5' name='NoE'/>\n<field number='6' name='F'/>\n\
+                    <field number='7' name='G'/>\n<field number='8' name='H'/>";
+        let found = places(text, "D").expect("a dictionary").expect("the message");
+        let found: Vec<(u32, Vec<(u32, u32)>)> = found.into_iter().map(|at| (at.tag, at.groups)).collect();
+        let in_b = vec![(2, 3)];
+        let expected = vec![
+            (1, vec![]),
+            (2, vec![]),
+            (3, in_b.clone()),
+            (5, in_b.clone()),
+            (6, vec![(2, 3), (5, 6)]),
+            (7, in_b),
+            (8, vec![]),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(places(text, "AF").expect("a dictionary"), None);
     }
 }

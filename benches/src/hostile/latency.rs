@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-/// The measured actions of the well-behaved partner.
+use crate::figure::within;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Action {
     /// A fiat order: from the moment it is due to the whole answer.
@@ -36,7 +37,6 @@ impl Action {
     }
 }
 
-/// The latencies of one action in one phase.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Summary {
     pub count: usize,
@@ -48,9 +48,8 @@ pub(crate) struct Summary {
 impl Summary {
     fn of(mut all: Vec<Duration>) -> Self {
         all.sort_unstable();
-        let at =
-            |share: usize| all.get(all.len().saturating_sub(1) * share / 100).copied().unwrap_or_default();
-        Self { count: all.len(), median: at(50), p99: at(99), worst: at(100) }
+        let [median, p99, worst] = [50, 99, 100].map(|share| within(&all, share));
+        Self { count: all.len(), median, p99, worst }
     }
 
     pub(super) fn json(self) -> Value {
@@ -76,7 +75,6 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// The answer is here.
     pub(super) fn answered(mut self) {
         let Some(recorder) = self.recorder.take() else { return };
         let mut taken = recorder.taken.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,6 @@ use crate::hostile::target::Target;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// One page of `/metrics`.
 pub(super) struct Samples(String);
 
 impl Samples {
@@ -45,56 +44,46 @@ impl Samples {
 }
 
 /// A figure that grows while a loop is late, and its limit.
-struct Lateness {
-    name: &'static str,
-    max: i64,
-}
-
-const fn lateness(name: &'static str, max: i64) -> Lateness {
-    Lateness { name, max }
-}
+type Lateness = (&'static str, i64);
 
 /// Figures of `/metrics`. Blocks come every second; tables are counted every five.
 const FIGURES: [Lateness; 7] = [
-    lateness("dvp_chain_indexer_lag_blocks", 5),
-    lateness("dvp_chain_indexer_silent_seconds", 15),
-    lateness("dvp_chain_head_age_seconds", 15),
-    lateness("dvp_relayer_transaction_oldest_seconds", 15),
-    lateness("dvp_feed_lag_seconds", 10),
-    lateness("dvp_writer_batch_age_seconds", 2),
-    lateness("dvp_wallet_look_ups_waiting", 200),
+    ("dvp_chain_indexer_lag_blocks", 5),
+    ("dvp_chain_indexer_silent_seconds", 15),
+    ("dvp_chain_head_age_seconds", 15),
+    ("dvp_relayer_transaction_oldest_seconds", 15),
+    ("dvp_feed_lag_seconds", 10),
+    ("dvp_writer_batch_age_seconds", 2),
+    ("dvp_wallet_look_ups_waiting", 200),
 ];
 /// Leases without an owner. That of `retention` is between two runs.
 const LEASES: [&str; 4] = ["indexer", "relayer", "ranges", "fix"];
-const LEASES_EXPIRED: Lateness = lateness("looks in a row with an expired lease", 15);
-const FIX_BEHIND: Lateness = lateness("events that no FIX session was notified of", 1_000);
-const FIGURES_OLD: Lateness = lateness("age of the figures in seconds", 30);
+const LEASES_EXPIRED: Lateness = ("looks in a row with an expired lease", 15);
+const FIX_BEHIND: Lateness = ("events that no FIX session was notified of", 1_000);
+const FIGURES_OLD: Lateness = ("age of the figures in seconds", 30);
 
 /// Due work that is not set aside: its age in seconds. A lock without a permit waits for its deposit.
 const DUE: [(Lateness, &str); 3] = [
     (
-        lateness("oldest due effect in seconds", 10),
+        ("oldest due effect in seconds", 10),
         "select coalesce(max(extract(epoch from now() - run_at)), 0)::int8 from effect \
          where run_at < now() and unwritten = 0 and coalesce(claimed_until, '-infinity') < now()",
     ),
     (
-        lateness("oldest due command of the chain in seconds", 20),
+        ("oldest due command of the chain in seconds", 20),
         "select coalesce(max(extract(epoch from now() - greatest(not_before, created_at))), 0)::int8 \
          from chain_command where state = 'pending' and not_before < now() and trouble is null and kind <> 'anchor' \
            and (kind <> 'create' or payload ? 'permit')",
     ),
     (
-        lateness("oldest fact of the chain that was not offered in seconds", 20),
+        ("oldest fact of the chain that was not offered in seconds", 20),
         "select coalesce(max(extract(epoch from now() - observed_at)), 0)::int8 from chain_fact \
          where consumed_at is null and retracted_at is null and gate is null and retry_at is null",
     ),
 ];
 
-/// The worst values so far.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LoopFigures(pub BTreeMap<&'static str, i64>);
+type LoopFigures = BTreeMap<&'static str, i64>;
 
-/// Watches the loops while hostile peers work.
 pub(super) struct Watch {
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<LoopFigures>>,
@@ -126,7 +115,7 @@ async fn watch(
     while !stop.is_cancelled() {
         let samples = Samples::read(&target.metrics).await.context("the metrics")?;
         let mut seen: Vec<(&Lateness, i64)> =
-            FIGURES.iter().map(|figure| (figure, samples.max(figure.name, &[]))).collect();
+            FIGURES.iter().map(|figure| (figure, samples.max(figure.0, &[]))).collect();
         let expired = |kind| samples.sum("dvp_leases", &[("kind", kind), ("state", "expired")]);
         let is_owned = LEASES.into_iter().all(|kind| expired(kind) == 0);
         unowned = if is_owned { 0 } else { unowned.saturating_add(1) };
@@ -139,8 +128,8 @@ async fn watch(
             let (age,): (i64,) = sqlx::query_as(*sql).fetch_one(&mut conn).await?;
             seen.push((due, age));
         }
-        for (Lateness { name, max }, value) in seen {
-            let highest = worst.0.entry(name).or_default();
+        for ((name, max), value) in seen {
+            let highest = worst.entry(name).or_default();
             *highest = value.max(*highest);
             let promise = format!("no loop is late ({name})");
             promises

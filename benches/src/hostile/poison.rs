@@ -17,19 +17,16 @@ use tokio::sync::watch;
 
 use self::cases::Addresses;
 use self::ground::Ground;
-use super::peer::Peer;
+use super::target::Peer;
 use crate::dice::Dice;
 
-/// How an order was placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Surface {
     Rest,
     Legacy,
-    /// By this session.
     Fix(String),
 }
 
-/// A poisoned order that was accepted.
 #[derive(Debug, Clone)]
 pub(super) struct Accepted {
     pub surface: Surface,
@@ -38,14 +35,18 @@ pub(super) struct Accepted {
     pub case: String,
 }
 
-/// The orders of one interface.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     pub count: u64,
     pub accepted: Vec<Accepted>,
 }
 
-/// The parameters of the partner at an interface.
+impl From<u64> for Sent {
+    fn from(count: u64) -> Self {
+        Self { count, accepted: Vec::new() }
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Poisoning {
     /// Pauses between two orders, so that all are sent within the time below.

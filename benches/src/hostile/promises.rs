@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Collects from all peers at once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Promises {
     broken: Arc<Mutex<BTreeMap<String, (u64, String)>>>,
@@ -27,7 +26,6 @@ impl Promises {
         is_excused
     }
 
-    /// How many answers were excused.
     pub(super) fn excused(&self) -> usize {
         self.excused.load(Ordering::Relaxed)
     }
@@ -54,7 +52,6 @@ impl Promises {
         }
     }
 
-    /// One line for each broken promise.
     pub(super) fn lines(&self) -> Vec<String> {
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
         broken

@@ -1,7 +1,6 @@
 //! Webhook receivers: of the hostile partner, which hang or answer poison, and of the well-behaved partner, whose
 //! deliveries are measured.
 
-use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -32,54 +31,42 @@ const POISONED: &[u8] =
     b"HTTP/1.1 500 \x1b[2J\xff\xfe\r\nx-note: <script>\xc3\x28\r\ncontent-type: text/html\r\n\
     content-length: 44\r\n\r\n\0\xed\xa0\x80<script>alert(1)</script>'; drop table \xff\x1b[31m";
 
-/// The authority that the service is told to trust.
-pub(super) struct Certificates(Authority);
-
-impl Certificates {
-    /// Writes its certificate to a file.
-    pub(super) fn write(file: &Path) -> anyhow::Result<Self> {
-        let authority = Authority::new();
-        std::fs::write(file, authority.pem())?;
-        Ok(Self(authority))
-    }
-
-    async fn receiver(&self, answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static) -> Receiver {
-        let manner = ReceiverManner { keep: false, ..ReceiverManner::default() };
-        Receiver::start(&self.0, manner, answer).await
-    }
+async fn receiver(
+    authority: &Authority,
+    answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static,
+) -> Receiver {
+    Receiver::start(authority, ReceiverManner { keep: false, ..ReceiverManner::default() }, answer).await
 }
 
 /// The receiver of the well-behaved partner: each delivery counts from the moment at which its event was recorded.
 pub(super) async fn measured(
-    certificates: &Certificates,
+    authority: &Authority,
     target: &Target,
     recorder: &Recorder,
 ) -> anyhow::Result<Receiver> {
     let recorder = recorder.clone();
-    let receiver = certificates
-        .receiver(move |_, got| {
-            if let Some(age) = age(&got.body) {
-                recorder.took(Action::Webhook, age);
-            }
-            Reply::Status(200)
-        })
-        .await;
+    let took = move |_, got: &Got| {
+        if let Some(age) = age(&got.body) {
+            recorder.took(Action::Webhook, age);
+        }
+        Reply::Status(200)
+    };
+    let receiver = receiver(authority, took).await;
     register(target, &target.good, &receiver).await?;
     Ok(receiver)
 }
 
 /// Receivers of the hostile partner, until they are dropped.
-pub(super) async fn hostile(certificates: &Certificates, target: &Target) -> anyhow::Result<Vec<Receiver>> {
+pub(super) async fn hostile(authority: &Authority, target: &Target) -> anyhow::Result<Vec<Receiver>> {
     let mut receivers = Vec::new();
     for (keys, behaviour) in target.hostile_endpoints.iter().zip(BEHAVIOURS) {
-        let receiver = certificates.receiver(move |n, _| behaviour(n)).await;
+        let receiver = receiver(authority, move |n, _| behaviour(n)).await;
         register(target, keys, &receiver).await?;
         receivers.push(receiver);
     }
     Ok(receivers)
 }
 
-/// Since the delivered event was recorded.
 fn age(body: &str) -> Option<Duration> {
     let event: Value = serde_json::from_str(body).ok()?;
     let at = DateTime::parse_from_rfc3339(event["observedAt"].as_str()?).ok()?;

@@ -4,20 +4,21 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
+use dvp_core::context::now;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use super::peer::Peer;
+use super::target::Peer;
 use super::values::ValueFault;
-use crate::crash::rest::{fiat_order, unix_secs};
+use crate::crash::rest::fiat_order;
 use crate::dice::Dice;
+use crate::harness::ACCOUNT;
 use crate::wire::visible;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// How long a long-poll waits: as long as it may.
 const WAIT: Duration = Duration::from_secs(8);
-const ACCOUNT: &str = "bene_straight:dest_10000000";
 
 fn client_from(from: Ipv4Addr) -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder().timeout(ANSWER_WITHIN).local_address(IpAddr::V4(from)).build()
@@ -109,8 +110,7 @@ impl Peer {
                     if self.stop.is_cancelled() {
                         break;
                     }
-                    let at = usize::try_from(dice.roll(8))?;
-                    let Some(what) = ValueFault::value_variants().get(at).copied() else { continue };
+                    let what = *dice.pick(ValueFault::value_variants());
                     let body = with_text(&template, &pointer, &what.value(b"text", &mut dice));
                     let request = self.signed(&client, path, body.clone())?;
                     answered += u64::from(self.judge(path, &pointer, what, &body, request).await);
@@ -162,7 +162,6 @@ impl Peer {
         true
     }
 
-    /// Hostile text in paths, queries and headers.
     async fn reads(&self, client: &reqwest::Client, dice: &mut Dice) -> u64 {
         let texts = ["%00", "%FF%FE", "%0A", "%C0%80", "..%2F..", "%E2%80%AE", "a%00b"];
         let long = "A".repeat(6_000);
@@ -253,7 +252,7 @@ pub(super) fn templates() -> anyhow::Result<Vec<(&'static str, Value)>> {
         json!({"type": "erc20", "symbol": "USDC", "address": token, "chain": "anvil"});
     with_permit["permit"] = json!({
         "token": token, "amountMinor": "10000", "spender": spender, "nonce": "0",
-        "deadline": unix_secs()? + 7200, "signature": format!("0x{}", "cc".repeat(65)),
+        "deadline": now().unix_secs() + 7200, "signature": format!("0x{}", "cc".repeat(65)),
     });
     let asset = |symbol: &str| json!({"type": "fiat", "symbol": symbol, "currency": symbol});
     Ok(vec![

@@ -25,7 +25,6 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// How long the last answers and reports may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The parameters of both interfaces' clients.
 #[derive(Clone)]
 pub(super) struct Terms {
     pub target: Target,
@@ -38,7 +37,6 @@ pub(super) struct Terms {
     pub stop: CancellationToken,
 }
 
-/// The clients while they run.
 pub(super) struct Steady {
     rest: JoinHandle<anyhow::Result<Vec<Placed>>>,
     fix: JoinHandle<anyhow::Result<SessionTranscript>>,
@@ -46,7 +44,6 @@ pub(super) struct Steady {
 }
 
 impl Terms {
-    /// The beneficiary of dollars.
     fn dollars(&self) -> &str {
         &self.target.accounts[0]
     }
@@ -78,7 +75,7 @@ impl Steady {
     }
 }
 
-fn on_a_thread<T: Send + 'static, F: Future<Output = anyhow::Result<T>>>(
+pub(super) fn on_a_thread<T: Send + 'static, F: Future<Output = anyhow::Result<T>>>(
     name: &str,
     work: impl FnOnce() -> F + Send + 'static,
 ) -> anyhow::Result<JoinHandle<anyhow::Result<T>>> {

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::HostileDrill;
+use super::promises::Promises;
 use crate::crash::process::{Process, text};
 use crate::crash::recipients::Recipients;
+use crate::drill::PATIENCE;
+use crate::harness::ACCOUNT;
 use crate::http::Keys;
 use crate::wire::Login;
 
-const START_WITHIN: Duration = Duration::from_secs(300);
-/// The simulated bank pays it at once.
-const SIMULATED: &str = "bene_straight:dest_10000000";
 const HOSTILE: &str = "mallory";
 /// How many endpoints the hostile partner has, each with a key of its own.
 pub(super) const HOSTILE_ENDPOINTS: usize = 5;
@@ -30,10 +31,19 @@ const HOSTILE_SESSIONS: [(&str, &str); 7] = [
     ("FIX.4.4", "MALPOISON"),
 ];
 
-/// The service's addresses and credentials.
+#[derive(Clone)]
+pub(super) struct Peer {
+    pub target: Target,
+    pub login: Login,
+    pub promises: Promises,
+    pub seed: u64,
+    /// Between two requests or batches.
+    pub pause: Duration,
+    pub stop: CancellationToken,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    /// The ready file.
     pub ready: Value,
     pub http: SocketAddr,
     pub fix: SocketAddr,
@@ -65,11 +75,11 @@ impl Target {
         args.extend(has_bank.then_some("--bank-files"));
         let args = args.into_iter().map(str::to_owned).collect();
         let mut process = Process::start_with(&binary, dir, args)?;
-        let ready = process.ready_within(START_WITHIN).await?;
+        let ready = process.ready_within(PATIENCE).await?;
         let accounts = if has_bank {
             Recipients::register_straight(&|words| process.command(words))?
         } else {
-            [SIMULATED, SIMULATED].map(str::to_owned)
+            [ACCOUNT, ACCOUNT].map(str::to_owned)
         };
         let hostile = add_hostile_partner(&process)?;
         let mut hostile_endpoints = Vec::new();

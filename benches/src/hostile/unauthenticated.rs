@@ -3,25 +3,22 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::fix_peers::garbage;
-use super::peer::Peer;
+use super::target::Peer;
 use crate::dice::Dice;
 use crate::wire::{Line, Login, connect};
 
 /// The service must close an unauthenticated connection within this time.
 const ENDED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Another address of this machine.
 fn elsewhere(dice: &mut Dice) -> Ipv4Addr {
     let last = 2 + u8::try_from(dice.roll(6)).unwrap_or(0);
     Ipv4Addr::new(127, 0, 0, last)
 }
 
 impl Peer {
-    /// Bytes before any Logon.
     pub(super) async fn garbage(self) -> anyhow::Result<u64> {
         let mut dice = Dice::new(self.seed);
         let mut made = 0;
@@ -33,7 +30,7 @@ impl Peer {
                 made += 1;
                 // Some stay connected and read.
                 if dice.roll(4) == 0 {
-                    tokio::spawn(stay(stream, Duration::from_secs(15)));
+                    tokio::spawn(tokio::time::timeout(Duration::from_secs(15), drain(stream)));
                 }
             }
             tokio::time::sleep(self.pause).await;
@@ -41,7 +38,6 @@ impl Peer {
         Ok(made)
     }
 
-    /// Logons with invalid credentials.
     pub(super) async fn logons(self) -> anyhow::Result<u64> {
         let mut dice = Dice::new(self.seed);
         let mut made = 0;
@@ -54,11 +50,7 @@ impl Peer {
                     (Login { comp_id: format!("NOBODY{n}"), ..self.login.clone() }, from)
                 }
                 // The well-behaved partner's sessions, from elsewhere.
-                1 => {
-                    let at = usize::try_from(dice.roll(3)).unwrap_or(0);
-                    let Some(session) = self.target.good_sessions.get(at) else { continue };
-                    (session.clone(), elsewhere(&mut dice))
-                }
+                1 => (dice.pick(&self.target.good_sessions).clone(), elsewhere(&mut dice)),
                 // A stale password of the hostile partner's own, from the well-behaved partner's address.
                 _ => (self.login.clone(), Ipv4Addr::LOCALHOST),
             };
@@ -70,7 +62,6 @@ impl Peer {
         Ok(made)
     }
 
-    /// Connections that come and go, at both interfaces.
     pub(super) async fn storms(self, burst: usize) -> anyhow::Result<u64> {
         let mut dice = Dice::new(self.seed);
         let mut made = 0;
@@ -122,10 +113,10 @@ impl Peer {
     }
 }
 
-async fn stay(mut stream: TcpStream, how_long: Duration) {
-    let mut buffer = [0; 256];
-    let gone = async { while stream.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {} };
-    let _ = tokio::time::timeout(how_long, gone).await;
+/// Reads until the connection ends.
+async fn drain(mut from: impl AsyncRead + Unpin) {
+    let mut buffer = [0; 1024];
+    while from.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {}
 }
 
 /// One Logon that must be refused: the answer must not be a Logon.
@@ -143,7 +134,7 @@ async fn knock(me: Peer, from: Ipv4Addr, login: Login) {
 /// A request that never becomes whole; ends when the service has enough of it.
 async fn drip(to: SocketAddr, from: Ipv4Addr, kind: u64) {
     let Ok(stream) = connect(to, from).await else { return };
-    let (mut reader, mut writer) = stream.into_split();
+    let (reader, mut writer) = stream.into_split();
     let writing = async {
         let start: &[u8] = match kind {
             0 => b"",
@@ -160,10 +151,8 @@ async fn drip(to: SocketAddr, from: Ipv4Addr, kind: u64) {
             }
         }
     };
-    let mut buffer = [0; 1024];
-    let ended = async { while reader.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {} };
     tokio::select! {
         () = writing => {}
-        () = ended => {}
+        () = drain(reader) => {}
     }
 }

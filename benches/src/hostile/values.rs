@@ -4,7 +4,6 @@ use clap::ValueEnum;
 
 use crate::dice::Dice;
 
-/// The fault of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ValueFault {
     Nul,
@@ -28,12 +27,18 @@ impl ValueFault {
     pub(super) fn value(self, good: &[u8], dice: &mut Dice) -> Vec<u8> {
         let with = |bytes: &[u8]| [good, bytes].concat();
         match self {
-            Self::Nul => one_of(&[b"\0", b"a\0b", b"\0\0\0\0", b"1\0"], dice).to_vec(),
+            Self::Nul => dice.pick::<&[u8]>(&[b"\0", b"a\0b", b"\0\0\0\0", b"1\0"]).to_vec(),
             Self::Padded => with(&[0; 16]),
-            Self::Control => with(one_of(&[b"\n", b"\r\n", b"\x02", b"\x1b[2J", b"\x7f", b"\xc2\x85"], dice)),
-            Self::InvalidUtf8 => {
-                with(one_of(&[b"\xff\xfe", b"\xc3", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"], dice))
+            Self::Control => {
+                with(dice.pick::<&[u8]>(&[b"\n", b"\r\n", b"\x02", b"\x1b[2J", b"\x7f", b"\xc2\x85"]))
             }
+            Self::InvalidUtf8 => with(dice.pick::<&[u8]>(&[
+                b"\xff\xfe",
+                b"\xc3",
+                b"\xc0\x80",
+                b"\xed\xa0\x80",
+                b"\xf5\x80\x80\x80",
+            ])),
             Self::Long => vec![b'A'; 6_000],
             Self::VeryLong => vec![b'A'; 60_000],
             Self::Random => {
@@ -52,16 +57,10 @@ impl ValueFault {
                     "\u{202e}x".as_bytes(),
                     b"' or 1=1",
                 ];
-                one_of(&odd, dice).to_vec()
+                dice.pick(&odd).to_vec()
             }
         }
     }
-}
-
-fn one_of<'a>(values: &[&'a [u8]], dice: &mut Dice) -> &'a [u8] {
-    let sides = u64::try_from(values.len()).unwrap_or(1);
-    let at = usize::try_from(dice.roll(sides)).unwrap_or(0);
-    values.get(at).copied().unwrap_or_default()
 }
 
 /// Any byte but SOH.

@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_sandbox::embedded::{FreePort, random_hex};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
 use tokio::process::Command;
 
-use super::certificates;
-use super::machine::{Ground, Machine};
+use super::machine::Machine;
 use super::settings::Ports;
-use super::tools::Tools;
+use super::tools::{Ground, Tools};
 
 const MACHINES: usize = 3;
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The time limit of a command.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 const COMMAND: Duration = Duration::from_secs(60);
-/// How much of each log a failure shows.
 const LOG_TAIL: usize = 25;
 
 pub(super) struct Cluster {
@@ -58,7 +58,7 @@ impl Cluster {
             fs::create_dir(dir)?;
             self.ground.give(dir)?;
         }
-        certificates::write(&self.ground.certificates, |path| self.ground.give(path))?;
+        write_certificates(&self.ground.certificates, |path| self.ground.give(path))?;
         let mut all = Vec::new();
         for _ in 0..MACHINES {
             let mut port = || {
@@ -92,7 +92,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// How the service reaches the servers.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         for machine in &self.machines {
@@ -235,7 +234,6 @@ impl Cluster {
         self.sql(number, "postgres", sql).await.is_ok_and(|answer| answer.trim() == "t")
     }
 
-    /// A statement as the superuser.
     async fn sql(&self, number: usize, database: &str, sql: &str) -> anyhow::Result<String> {
         let machine = self.machine(number)?;
         let (socket, port) =
@@ -272,6 +270,34 @@ impl Cluster {
         let tail = |machine: &Machine| format!("--- {}\n{}", machine.name, machine.log_tail(LOG_TAIL));
         self.machines.iter().map(tail).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Writes the authority's certificate, and a certificate and key for the servers, for Patroni at etcd, and for the
+/// service at the database.
+fn write_certificates(dir: &Path, give: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "authority of the drill");
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    let put = |name: &str, text: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        give(&path)
+    };
+    put("ca.pem", &authority.pem())?;
+    // The service's certificate is for the name of its user.
+    for (file, name) in [("server", "127.0.0.1"), ("etcd-client", "patroni"), ("dvp", "dvp")] {
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        // etcd's members and Patroni's servers are clients of each other.
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        put(&format!("{file}.pem"), &params.signed_by(&key, &authority)?.pem())?;
+        put(&format!("{file}.key"), &key.serialize_pem())?;
+    }
+    Ok(())
 }
 
 impl Drop for Cluster {

@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -13,8 +15,7 @@ use dvp_sandbox::embedded::child::{Launch, StopSignal, Supervised};
 use dvp_sandbox::embedded::signals::{is_any_alive, processes, signal};
 
 use super::settings::{Ports, Settings, Ways};
-use super::tools::Tools;
-use super::watchdog::Watchdog;
+use super::tools::Ground;
 use crate::drill::tail;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -36,30 +37,8 @@ pub(super) struct Machine {
     is_frozen: bool,
 }
 
-/// The same for all machines.
-pub(super) struct Ground {
-    pub(super) tools: Tools,
-    pub(super) certificates: PathBuf,
-    pub(super) repository: PathBuf,
-    pub(super) password: String,
-    pub(super) cipher: String,
-}
-
 async fn way(port: u16) -> anyhow::Result<BlackHole> {
     Ok(BlackHole::on_the_way_to(format!("127.0.0.1:{port}")).await?)
-}
-
-impl Ground {
-    /// Hands a file over to the account that runs the servers.
-    pub(super) fn give(&self, path: &Path) -> anyhow::Result<()> {
-        Ok(self.tools.run_as.as_ref().map_or(Ok(()), |account| account.give(path))?)
-    }
-
-    fn make_dir(&self, path: &Path) -> anyhow::Result<()> {
-        fs::create_dir(path).with_context(|| path.display().to_string())?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
-        self.give(path)
-    }
 }
 
 impl Machine {
@@ -89,19 +68,7 @@ impl Machine {
             postgres: peers.addr().port(),
             etcd: etcd_ways.iter().map(|way| way.addr().port()).collect(),
         };
-        let etcd_peers: Vec<u16> = all.iter().map(|ports| ports.etcd_peers).collect();
-        let settings = Settings {
-            name: &name,
-            root: &root,
-            certificates: &ground.certificates,
-            repository: &ground.repository,
-            programs: &ground.tools.postgres,
-            user: &ground.tools.user,
-            password: &ground.password,
-            ports: &ports,
-            ways: &ways,
-            etcd_peers: &etcd_peers,
-        };
+        let settings = Settings { name: &name, root: &root, ground, ports: &ports, ways: &ways, all };
         for (file, text) in [
             ("etcd.yml", settings.etcd()?),
             ("patroni.yml", settings.patroni()?),
@@ -113,23 +80,10 @@ impl Machine {
             ground.give(&path)?;
         }
         let watchdog = Watchdog::on(&device)?;
-        let (etcd, patroni) = (None, None);
-        Ok(Self {
-            name,
-            root,
-            ports,
-            clients,
-            peers,
-            rest,
-            etcd_ways,
-            watchdog,
-            etcd,
-            patroni,
-            is_frozen: false,
-        })
+        let (etcd, patroni, is_frozen) = (None, None, false);
+        Ok(Self { name, root, ports, clients, peers, rest, etcd_ways, watchdog, etcd, patroni, is_frozen })
     }
 
-    /// What its programs have in their environment.
     pub(super) fn environment(&self, ground: &Ground) -> Vec<(OsString, OsString)> {
         vec![
             ("HOME".into(), self.root.clone().into()),
@@ -173,7 +127,6 @@ impl Machine {
         self.patroni.is_some()
     }
 
-    /// Whether it is on and answers.
     pub(super) const fn works(&self) -> bool {
         self.patroni.is_some() && !self.is_frozen
     }
@@ -193,7 +146,6 @@ impl Machine {
         Ok(())
     }
 
-    /// PostgreSQL is killed; Patroni goes on.
     pub(super) fn kill_postgres(&self) -> anyhow::Result<()> {
         let pids = self.postgres()?;
         signal("-KILL", &pids)?;
@@ -204,7 +156,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Everything on it stops, as a virtual machine does.
     pub(super) fn freeze(&mut self) -> anyhow::Result<()> {
         signal("-STOP", &self.groups())?;
         signal("-STOP", &self.postgres()?)?;
@@ -220,7 +171,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Patroni stops, and PostgreSQL goes on.
     pub(super) fn hang_patroni(&self) -> anyhow::Result<()> {
         let patroni = self.patroni.as_ref().map(|patroni| format!("-{}", patroni.pid()));
         Ok(signal("-STOP", patroni.as_slice())?)
@@ -260,18 +210,15 @@ impl Machine {
         self.clients.swallow();
     }
 
-    /// Lets new connections through again, by all ways.
     pub(super) fn heal(&self) {
         let ways = [&self.clients, &self.peers, &self.rest];
         ways.into_iter().chain(&self.etcd_ways).for_each(BlackHole::forward);
     }
 
-    /// The process groups of Patroni and etcd.
     fn groups(&self) -> Vec<String> {
         [&self.patroni, &self.etcd].into_iter().flatten().map(|one| format!("-{}", one.pid())).collect()
     }
 
-    /// PostgreSQL's processes, the first of which is stopped.
     fn postgres(&self) -> anyhow::Result<Vec<String>> {
         let file = fs::read_to_string(self.root.join("data/postmaster.pid")).unwrap_or_default();
         let Some(pid) = file.lines().next().and_then(|line| line.parse().ok()) else { return Ok(Vec::new()) };
@@ -281,7 +228,6 @@ impl Machine {
         if is_ours { Ok(processes(pid)?) } else { Ok(Vec::new()) }
     }
 
-    /// The end of Patroni's log.
     pub(super) fn log_tail(&self, lines: usize) -> String {
         tail(&fs::read_to_string(self.root.join("patroni.out")).unwrap_or_default(), lines)
     }
@@ -290,5 +236,88 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         let _ = self.power_off();
+    }
+}
+
+/// What ends the reader; Patroni never writes it.
+const END_OF_PIPE: u8 = b'X';
+
+/// A machine's watchdog: a pipe in place of the device, written as Patroni's driver for tests writes it.
+///
+/// `Ctimeout=15\n` sets the time limit, `1` is a keepalive, `V` switches it off.
+struct Watchdog {
+    state: Arc<Mutex<State>>,
+    pipe: fs::File,
+}
+
+#[derive(Default)]
+struct State {
+    /// Switched on, with the time of the last keepalive.
+    last: Option<Instant>,
+    timeout: Option<Duration>,
+}
+
+impl Watchdog {
+    fn on(path: &Path) -> anyhow::Result<Self> {
+        // Open for writing too, so that the pipe never ends.
+        let pipe = fs::OpenOptions::new().read(true).write(true).open(path);
+        let pipe = pipe.with_context(|| path.display().to_string())?;
+        let state = Arc::new(Mutex::new(State::default()));
+        let (mut reader, shared) = (pipe.try_clone()?, Arc::clone(&state));
+        std::thread::spawn(move || {
+            let (mut buffer, mut setting) = ([0; 64], None::<String>);
+            while let Ok(read @ 1..) = reader.read(&mut buffer) {
+                for byte in buffer.get(..read).unwrap_or_default() {
+                    if *byte == END_OF_PIPE {
+                        return;
+                    }
+                    State::take(
+                        &mut shared.lock().unwrap_or_else(PoisonError::into_inner),
+                        *byte,
+                        &mut setting,
+                    );
+                }
+            }
+        });
+        Ok(Self { state, pipe })
+    }
+
+    /// No keepalive has come for longer than its time limit.
+    fn has_fired(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.last.zip(state.timeout).is_some_and(|(last, timeout)| last.elapsed() > timeout)
+    }
+
+    fn switch_off(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).last = None;
+    }
+
+    /// The machine stood still, and its watchdog with it.
+    fn go_on(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.last = state.last.map(|_| Instant::now());
+    }
+}
+
+impl State {
+    /// `setting`: what has been read of a line that sets something.
+    fn take(&mut self, byte: u8, setting: &mut Option<String>) {
+        match (byte, setting.as_mut()) {
+            (b'\n', Some(line)) => {
+                let seconds = line.strip_prefix("timeout=").and_then(|seconds| seconds.parse().ok());
+                self.timeout = seconds.map(Duration::from_secs);
+                *setting = None;
+            }
+            (byte, Some(line)) => line.push(char::from(byte)),
+            (b'C', None) => *setting = Some(String::new()),
+            (b'V', None) => self.last = None,
+            _ => self.last = Some(Instant::now()),
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let _ = self.pipe.write_all(&[END_OF_PIPE]);
     }
 }

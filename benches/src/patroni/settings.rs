@@ -9,11 +9,12 @@ use std::path::Path;
 
 use anyhow::ensure;
 
+use super::tools::Ground;
+
 const ETCD: &str = include_str!("../../../deploy/patroni/etcd.conf.yml");
 const PATRONI: &str = include_str!("../../../deploy/patroni/patroni.yml");
 const PGBACKREST: &str = include_str!("../../../deploy/pgbackrest/pgbackrest.conf");
 
-/// The addresses of one machine's programs.
 #[derive(Debug, Clone)]
 pub(super) struct Ports {
     pub(super) etcd_clients: u16,
@@ -30,22 +31,14 @@ pub(super) struct Ways {
     pub(super) etcd: Vec<u16>,
 }
 
-/// What the files of one machine are made of.
 pub(super) struct Settings<'a> {
     pub(super) name: &'a str,
-    /// The machine's files.
     pub(super) root: &'a Path,
-    pub(super) certificates: &'a Path,
-    pub(super) repository: &'a Path,
-    /// The folder of PostgreSQL's programs.
-    pub(super) programs: &'a Path,
-    /// The servers' account and superuser.
-    pub(super) user: &'a str,
-    pub(super) password: &'a str,
+    pub(super) ground: &'a Ground,
     pub(super) ports: &'a Ports,
     pub(super) ways: &'a Ways,
-    /// Of all machines' etcd.
-    pub(super) etcd_peers: &'a [u16],
+    /// Of all machines.
+    pub(super) all: &'a [Ports],
 }
 
 impl Settings<'_> {
@@ -61,10 +54,10 @@ impl Settings<'_> {
                 "client-urls: https://db1.internal:2379".into(),
                 format!("client-urls: {}", url(ports.etcd_clients)),
             ),
-            ("/etc/etcd/".into(), format!("{}/", self.certificates.display())),
+            ("/etc/etcd/".into(), format!("{}/", self.ground.certificates.display())),
         ];
-        for (n, port) in (1..).zip(self.etcd_peers) {
-            pairs.push((format!("https://db{n}.internal:2380"), url(*port)));
+        for (n, port) in (1..).zip(self.all) {
+            pairs.push((format!("https://db{n}.internal:2380"), url(port.etcd_peers)));
         }
         replaced(ETCD, &pairs)
     }
@@ -79,14 +72,14 @@ impl Settings<'_> {
             ("db1.internal:8008", format!("127.0.0.1:{}", ways.rest)),
             ("0.0.0.0:5432", format!("127.0.0.1:{}", ports.postgres)),
             ("db1.internal:5432", format!("127.0.0.1:{}", ways.postgres)),
-            ("/etc/patroni/", format!("{}/", self.certificates.display())),
+            ("/etc/patroni/", format!("{}/", self.ground.certificates.display())),
             ("/var/lib/postgresql/17/main", format!("{root}/data")),
-            ("/usr/lib/postgresql/17/bin", self.programs.display().to_string()),
+            ("/usr/lib/postgresql/17/bin", self.ground.tools.postgres.display().to_string()),
             ("10.0.0.0/24", "127.0.0.1/32".into()),
             ("10.0.0.0/16", "127.0.0.1/32".into()),
-            ("username: postgres", format!("username: {}", self.user)),
-            ("local all postgres peer", format!("local all {} peer", self.user)),
-            ("password: change-me", format!("password: {}", self.password)),
+            ("username: postgres", format!("username: {}", self.ground.tools.user)),
+            ("local all postgres peer", format!("local all {} peer", self.ground.tools.user)),
+            ("password: change-me", format!("password: {}", self.ground.password)),
             ("device: /dev/watchdog", format!("device: {root}/watchdog\n  driver: testing")),
             (
                 "    ssl: \"on\"\n",
@@ -107,7 +100,7 @@ impl Settings<'_> {
             storage.map(|line| (format!("{line}\n"), String::new())).collect();
         let more = [
             ("repo1-type=s3", "repo1-type=posix".to_owned()),
-            ("repo1-path=/dvp", format!("repo1-path={}", self.repository.display())),
+            ("repo1-path=/dvp", format!("repo1-path={}", self.ground.repository.display())),
             (
                 "spool-path=/var/spool/pgbackrest",
                 format!("spool-path={root}/spool\nlock-path={root}/lock\nlog-path={root}/log"),
@@ -116,7 +109,7 @@ impl Settings<'_> {
                 "pg1-path=/var/lib/postgresql/17/main",
                 format!("pg1-path={root}/data\npg1-socket-path={root}/s"),
             ),
-            ("pg1-port=5432", format!("pg1-port={}\npg1-user={}", ports.postgres, self.user)),
+            ("pg1-port=5432", format!("pg1-port={}\npg1-user={}", ports.postgres, self.ground.tools.user)),
         ];
         pairs.extend(more.map(|(from, to)| (from.to_owned(), to)));
         replaced(PGBACKREST, &pairs)

@@ -1,6 +1,8 @@
 //! The programs of the drill, and how to get those that are missing.
 
 use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,7 +14,6 @@ use dvp_sandbox::embedded::tools::Finder;
 const VENV: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/patroni");
 
 pub(super) struct Tools {
-    /// The folder of PostgreSQL's programs.
     pub(super) postgres: PathBuf,
     pub(super) etcd: PathBuf,
     pub(super) patroni: PathBuf,
@@ -48,12 +49,33 @@ impl Tools {
     }
 }
 
+/// The same for all machines.
+pub(super) struct Ground {
+    pub(super) tools: Tools,
+    pub(super) certificates: PathBuf,
+    pub(super) repository: PathBuf,
+    pub(super) password: String,
+    pub(super) cipher: String,
+}
+
+impl Ground {
+    /// Hands a file over to the account that runs the servers.
+    pub(super) fn give(&self, path: &Path) -> anyhow::Result<()> {
+        Ok(self.tools.run_as.as_ref().map_or(Ok(()), |account| account.give(path))?)
+    }
+
+    pub(super) fn make_dir(&self, path: &Path) -> anyhow::Result<()> {
+        fs::create_dir(path).with_context(|| path.display().to_string())?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+        self.give(path)
+    }
+}
+
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(program)).find(|found| found.is_file())
 }
 
-/// The output of a program that the servers' account runs.
 fn run(run_as: Option<&Account>, program: &Path, args: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new(program);
     command.args(args).current_dir("/");

@@ -18,9 +18,8 @@ pub(super) const ACCOUNTS: [(&str, &str); 2] = [("USD", "400500600"), ("EUR", "D
 /// What the bank says that can be said in another message: of its statements there is one each.
 const WORDS: [Message; 2] = [Message::Pain002, Message::Camt054];
 
-/// A running bank.
 pub(super) struct SharedBank {
-    root: PathBuf,
+    pub(super) root: PathBuf,
     stop: watch::Sender<bool>,
     bank: JoinHandle<()>,
     /// Returns how many answers were sent again.
@@ -45,17 +44,11 @@ impl SharedBank {
         Ok(Self { root: root.to_owned(), stop, bank, echo })
     }
 
-    pub(super) fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// From now on no process can move a file to the bank, as when the share of its folder is gone.
-    pub(super) fn take_outbox_away(&self) -> anyhow::Result<()> {
-        std::fs::rename(self.root.join("outbox"), self.root.join("away")).context("the outbox")
-    }
-
-    pub(super) fn give_outbox_back(&self) -> anyhow::Result<()> {
-        std::fs::rename(self.root.join("away"), self.root.join("outbox")).context("the outbox")
+    /// Away, no process can move a file to the bank, as when the share of its folder is gone.
+    pub(super) fn move_outbox(&self, is_away: bool) -> anyhow::Result<()> {
+        let [here, away] = ["outbox", "away"].map(|name| self.root.join(name));
+        let (from, to) = if is_away { (here, away) } else { (away, here) };
+        std::fs::rename(from, to).context("the outbox")
     }
 
     /// Whether a payment's file was moved to the bank.
@@ -78,7 +71,6 @@ impl Drop for SharedBank {
     }
 }
 
-/// Sends archived answers again until it is stopped.
 async fn echo(root: PathBuf, mut dice: Dice, mut stop: watch::Receiver<bool>) -> anyhow::Result<usize> {
     let mut sent = 0;
     while !*stop.borrow() {

@@ -14,10 +14,8 @@ use crate::dice::Dice;
 use crate::drill::{tail, until};
 use crate::scenes::served::{ServedProcess, read};
 
-/// How much of each log a broken promise shows.
 const LOG_TAIL: usize = 25;
 
-/// A running process.
 struct Member {
     served: ServedProcess,
     /// What its clients know.
@@ -26,25 +24,24 @@ struct Member {
     is_avoided: bool,
 }
 
-/// A client's choice of a process.
 struct Client {
     place: watch::Sender<Ready>,
     member: usize,
+    /// Over FIX.
+    is_session: bool,
 }
 
 pub(super) struct Fleet {
-    ground: Ground,
+    pub(super) ground: Ground,
     members: Vec<Member>,
-    callers: Vec<Client>,
-    sessions: Vec<Client>,
+    clients: Vec<Client>,
     /// One of each start.
     logs: Vec<PathBuf>,
 }
 
 impl Fleet {
     pub(super) async fn start(ground: Ground, processes: usize, limit: Duration) -> anyhow::Result<Self> {
-        let (members, logs) = (Vec::new(), Vec::new());
-        let mut fleet = Self { ground, members, callers: Vec::new(), sessions: Vec::new(), logs };
+        let mut fleet = Self { ground, members: Vec::new(), clients: Vec::new(), logs: Vec::new() };
         for _ in 0..processes {
             let member = fleet.spawn();
             fleet.members.push(member);
@@ -53,14 +50,6 @@ impl Fleet {
             fleet.wait_until_ready(n, limit).await?;
         }
         Ok(fleet)
-    }
-
-    pub(super) const fn ground(&self) -> &Ground {
-        &self.ground
-    }
-
-    pub(super) const fn ground_mut(&mut self) -> &mut Ground {
-        &mut self.ground
     }
 
     pub(super) fn size(&self) -> usize {
@@ -78,24 +67,14 @@ impl Fleet {
         self.members.get_mut(n).context("no such process")
     }
 
-    /// A client over REST; the receiver of where it connects.
-    pub(super) fn add_caller(&mut self, member: usize) -> watch::Receiver<Ready> {
-        Self::add(&self.members, &mut self.callers, member)
-    }
-
-    /// A client over FIX.
-    pub(super) fn add_session(&mut self, member: usize) -> watch::Receiver<Ready> {
-        Self::add(&self.members, &mut self.sessions, member)
-    }
-
-    fn add(members: &[Member], clients: &mut Vec<Client>, member: usize) -> watch::Receiver<Ready> {
-        let place = watch::Sender::new(members.get(member).and_then(|member| member.ready.clone()));
+    /// A client that begins at this process; the receiver of where it connects.
+    pub(super) fn add(&mut self, member: usize, is_session: bool) -> watch::Receiver<Ready> {
+        let place = watch::Sender::new(self.members.get(member).and_then(|member| member.ready.clone()));
         let receiver = place.subscribe();
-        clients.push(Client { place, member });
+        self.clients.push(Client { place, member, is_session });
         receiver
     }
 
-    /// What clients of a process know.
     pub(super) fn ready(&self, n: usize) -> anyhow::Result<Arc<Value>> {
         self.members.get(n).and_then(|member| member.ready.clone()).context("the process is not ready")
     }
@@ -103,22 +82,14 @@ impl Fleet {
     /// Sends a process's clients to others: those over REST, and those over FIX if `with_sessions`.
     pub(super) fn avoid(&mut self, n: usize, with_sessions: bool, dice: &mut Dice) -> anyhow::Result<()> {
         self.member(n)?.is_avoided = true;
-        let of_it = |client: &&mut Client| client.member == n;
-        for client in self.callers.iter_mut().filter(of_it) {
-            client.send_to_any(&self.members, dice)?;
-        }
-        for client in self.sessions.iter_mut().filter(of_it).filter(|_| with_sessions) {
-            client.send_to_any(&self.members, dice)?;
-        }
-        Ok(())
+        let leaves = |client: &&mut Client| client.member == n && (with_sessions || !client.is_session);
+        let mut leaving = self.clients.iter_mut().filter(leaves);
+        leaving.try_for_each(|client| client.send_to_any(&self.members, dice))
     }
 
     /// Every client chooses anew; one that is connected stays until it connects again.
     pub(super) fn shuffle(&mut self, dice: &mut Dice) -> anyhow::Result<()> {
-        for client in self.callers.iter_mut().chain(&mut self.sessions) {
-            client.send_to_any(&self.members, dice)?;
-        }
-        Ok(())
+        self.clients.iter_mut().try_for_each(|client| client.send_to_any(&self.members, dice))
     }
 
     pub(super) fn signal(&mut self, n: usize, signal: &str) -> anyhow::Result<()> {
@@ -140,7 +111,6 @@ impl Fleet {
         self.wait_until_ready(n, limit).await
     }
 
-    /// The process may have clients again.
     pub(super) fn use_again(&mut self, n: usize) -> anyhow::Result<()> {
         self.member(n)?.is_avoided = false;
         Ok(())
@@ -163,7 +133,7 @@ impl Fleet {
             if let Some(status) = served.has_ended() {
                 bail!("a process does not start: {status}\n{}", served.log());
             }
-            Ok(served.address("ready http=Some(").zip(served.address(" fix=Some(")))
+            Ok(served.address(" http=Some(").zip(served.address(" fix=Some(")))
         });
         let (http, fix) = started.await?;
         ready["http"] = json!(format!("http://{http}"));
@@ -172,7 +142,6 @@ impl Fleet {
         Ok(())
     }
 
-    /// The lengths of the logs of the running processes.
     pub(super) fn log_ends(&self) -> Vec<usize> {
         self.members.iter().map(|member| member.served.log().len()).collect()
     }
@@ -201,11 +170,8 @@ impl Fleet {
 
     /// Lines of all logs so far that contain `text`.
     pub(super) fn logged(&self, text: &str) -> usize {
-        let count = |log: &PathBuf| {
-            let log = read(log);
-            log.lines().filter(|line| line.contains(text)).count()
-        };
-        self.logs.iter().map(count).sum()
+        let logs = self.logs.iter().map(|log| read(log));
+        logs.map(|log| log.lines().filter(|line| line.contains(text)).count()).sum()
     }
 
     /// Requests that processes refused with 503 after they were requested to stop.
@@ -218,7 +184,6 @@ impl Fleet {
         self.logs.iter().map(count).sum()
     }
 
-    /// The ends of the logs.
     pub(super) fn log_tails(&self) -> String {
         let tails = self.logs.iter().map(|log| tail(&read(log), LOG_TAIL));
         tails.collect::<Vec<_>>().join("\n---\n")

@@ -58,7 +58,6 @@ impl Ground {
         Ok(Self { service, bank, recipients, known })
     }
 
-    /// Starts a process with a log of its own.
     pub(super) fn serve(&self, log: &str) -> ServedProcess {
         let command = self.service.dvp("dvp.toml", &["serve", "--roles", "api,fix,indexer,worker"]);
         ServedProcess::start(command, self.service.path(log))

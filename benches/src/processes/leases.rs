@@ -38,9 +38,7 @@ impl Held {
     fn wanted_since(&self) -> Option<DateTime<Utc>> {
         if self.takes_work { self.due.map(|due| due.max(self.end())) } else { Some(self.end()) }
     }
-}
 
-impl Held {
     /// How long it has been free with something to do.
     fn free_for(&self) -> Option<(String, Duration)> {
         let since = self.wanted_since().filter(|since| *since < self.at)?;
@@ -56,17 +54,12 @@ pub(super) struct Handovers {
 }
 
 impl Handovers {
-    pub(super) fn add(&mut self, other: Self) {
-        self.count += other.count;
-        self.longest = self.longest.max(other.longest);
-    }
-
     fn took(&mut self, time: Duration) {
-        self.add(Self { count: 1, longest: time });
+        self.count += 1;
+        self.longest = self.longest.max(time);
     }
 }
 
-/// What was seen so far.
 #[derive(Debug, Default)]
 struct Seen {
     last: BTreeMap<String, Held>,
@@ -82,10 +75,6 @@ fn kind(name: &str) -> &'static str {
 }
 
 impl Seen {
-    fn look_at(&mut self, found: Vec<Held>) -> anyhow::Result<()> {
-        found.into_iter().try_for_each(|held| self.look(held))
-    }
-
     /// Compares a lease with what it was. An error is a fence that was crossed.
     fn look(&mut self, mut held: Held) -> anyhow::Result<()> {
         if let Some(before) = self.last.get(&held.name) {
@@ -106,7 +95,6 @@ impl Seen {
     }
 }
 
-/// Looks at the leases until it is ended.
 pub(super) struct LeaseWatch {
     seen: Arc<Mutex<Seen>>,
     task: JoinHandle<anyhow::Result<()>>,
@@ -120,7 +108,8 @@ impl LeaseWatch {
         let task = tokio::spawn(async move {
             loop {
                 let found = list(&mut conn).await.context("reading the leases")?;
-                kept.lock().unwrap_or_else(PoisonError::into_inner).look_at(found)?;
+                let look = |held| kept.lock().unwrap_or_else(PoisonError::into_inner).look(held);
+                found.into_iter().try_for_each(look)?;
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         });

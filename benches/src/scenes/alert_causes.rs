@@ -32,7 +32,6 @@ const THRESHOLDS: [Threshold; 13] = [
     ("DvpLedgerUnchecked", "> 7200", "> 100"),
 ];
 
-/// What the drill expects of a cause.
 pub fn expected_of(cause: Cause) -> &'static Expected {
     CAUSES.iter().find(|one| one.cause == cause).unwrap()
 }
@@ -56,7 +55,7 @@ pub async fn run(causes: &[Cause]) -> String {
 
 async fn begin(ground: SceneKind) -> (Scene, Prometheus) {
     let scene = Scene::on(ground).await;
-    let prometheus = Prometheus::start(&scene.sandbox().text("/metrics"), &THRESHOLDS).await;
+    let prometheus = Prometheus::start(&scene.sandbox.text("/metrics"), &THRESHOLDS).await;
     scene.partner.is_served().await;
     (scene, prometheus)
 }
@@ -86,13 +85,13 @@ impl Run {
                     let _ = writeln!(std::io::stderr(), "{}: not as expected", one.name);
                     self.missed.push(one.name);
                     // One that hangs is killed.
-                    let _ = AssertUnwindSafe(scene.end()).catch_unwind().await;
+                    let _ = AssertUnwindSafe(scene.sandbox.stop()).catch_unwind().await;
                     (scene, prometheus) = begin(ground).await;
                     standing.clear();
                 }
             }
         }
         drop(prometheus);
-        scene.end().await;
+        scene.sandbox.stop().await;
     }
 }

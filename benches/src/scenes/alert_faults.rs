@@ -3,25 +3,27 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use chrono::Datelike as _;
+use dvp_sandbox::embedded::signals::{processes, signal};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::sandbox::Sandbox;
+use crate::rpc::Rpc;
 
 /// Processes that are suspended until this is dropped.
 pub struct Suspended(Vec<String>);
 
 impl Suspended {
     fn new(pids: Vec<String>) -> Self {
-        signal("-STOP", &pids);
+        signal("-STOP", &pids).unwrap();
         Self(pids)
     }
 
@@ -32,22 +34,14 @@ impl Suspended {
 
     pub fn database_of(sandbox: &Sandbox) -> Self {
         let server = fs::read_to_string(sandbox.dir().join("postgres/data/postmaster.pid")).unwrap();
-        let server = server.lines().next().unwrap().trim().to_owned();
-        let children = Command::new("pgrep").args(["-P", &server]).output().unwrap();
-        let children = String::from_utf8(children.stdout).unwrap();
-        Self::new(std::iter::once(server.clone()).chain(children.lines().map(str::to_owned)).collect())
+        Self::new(processes(server.lines().next().unwrap().trim().parse().unwrap()).unwrap())
     }
 }
 
 impl Drop for Suspended {
     fn drop(&mut self) {
-        signal("-CONT", &self.0);
+        let _ = signal("-CONT", &self.0);
     }
-}
-
-fn signal(name: &str, pids: &[String]) {
-    // A process of the database may have ended by itself.
-    let _ = Command::new("kill").arg(name).args(pids).stderr(Stdio::null()).status();
 }
 
 /// Gives the FIX listener a certificate that expires tomorrow. Returns its files as they were.
@@ -57,10 +51,8 @@ pub fn expiring_certificate(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>)> {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let tomorrow = chrono::Utc::now().date_naive() + chrono::Days::new(1);
-    let date = tomorrow.format("%Y %m %d").to_string();
-    let parts: Vec<&str> = date.split(' ').collect();
-    params.not_after =
-        date_time_ymd(parts[0].parse().unwrap(), parts[1].parse().unwrap(), parts[2].parse().unwrap());
+    let [month, day] = [tomorrow.month(), tomorrow.day()].map(|part| u8::try_from(part).unwrap());
+    params.not_after = date_time_ymd(tomorrow.year(), month, day);
     let certificate = params.self_signed(&key).unwrap().pem();
     fs::write(&files[0], key.serialize_pem()).unwrap();
     fs::write(&files[1], certificate).unwrap();
@@ -68,11 +60,7 @@ pub fn expiring_certificate(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 pub async fn call_node(sandbox: &Sandbox, method: &str, params: Value) -> Value {
-    let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    let answer = reqwest::Client::new().post(sandbox.text("/chain/rpcUrl")).json(&request).send().await;
-    let answer: Value = answer.unwrap().json().await.unwrap();
-    assert!(answer["error"].is_null(), "{method}: {answer}");
-    answer["result"].clone()
+    Rpc::new(&sandbox.text("/chain/rpcUrl")).one(method, params).await.unwrap()
 }
 
 /// Puts a contract in the anchor's place that refuses `anchor` and `anchorMany`, and carries out everything else as the
@@ -114,7 +102,6 @@ impl Lie {
         }
     }
 
-    /// What it makes of the node's answer.
     fn spoil(self, request: &Value, answer: &mut Value) {
         let by_number = request["method"] == "eth_getBlockByNumber" && answer["result"].is_object();
         let is_named = request["params"][0].as_str().is_some_and(|block| !block.starts_with("0x"));
@@ -140,7 +127,6 @@ struct EndpointPlace {
     client: reqwest::Client,
     node: OnceLock<String>,
     lie: Mutex<Option<Lie>>,
-    /// False answers that were given.
     told: AtomicU64,
 }
 
@@ -163,12 +149,10 @@ impl Endpoint {
         format!("http://{}/", self.addr)
     }
 
-    /// Passes calls on to the sandbox's node from now on.
     pub fn follow(&self, sandbox: &Sandbox) {
         self.place.node.get_or_init(|| sandbox.text("/chain/rpcUrl"));
     }
 
-    /// How many false answers it has given.
     pub fn told(&self) -> u64 {
         self.place.told.load(Ordering::SeqCst)
     }

@@ -14,6 +14,7 @@ use super::alert_scene::{Cure, How, REPAIR, Scene};
 use super::alert_table::Cause;
 use super::fix::FixClient;
 use super::wait::until;
+use crate::rpc::number;
 
 /// How often a request is sent again while a cause lasts.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -26,19 +27,19 @@ impl Scene {
     pub async fn inject(&mut self, cause: Cause) -> Option<Cure> {
         Some(match cause {
             Cause::ExpiringCertificate => {
-                let before = expiring_certificate(self.sandbox());
+                let before = expiring_certificate(&self.sandbox);
                 Cure::new("Replace the files of `[fix.tls]`.", How::Files(before))
             }
             Cause::FrozenNode => {
-                let node = Suspended::node_of(self.sandbox());
+                let node = Suspended::node_of(&self.sandbox);
                 Cure::new("Start the node, or name another endpoint in `rpc_urls`.", How::Resume(node))
             }
             Cause::UnavailableDatabase => {
-                let database = Suspended::database_of(self.sandbox());
+                let database = Suspended::database_of(&self.sandbox);
                 Cure::new("Start the primary, or wait for the new one.", How::Resume(database))
             }
             Cause::AnchorBacklog => {
-                let before = refuse_anchors(self.sandbox()).await;
+                let before = refuse_anchors(&self.sandbox).await;
                 self.token_order().await;
                 let step = "Let anchors through again: gas below the cap, a contract and an account that the anchor takes.";
                 Cure::new(step, How::Node("anvil_setCode", before))
@@ -65,7 +66,7 @@ impl Scene {
             }
             Cause::LowBalance => {
                 let relayer = self.relayer().await;
-                call_node(self.sandbox(), "anvil_setBalance", json!([relayer, "0x1"])).await;
+                call_node(&self.sandbox, "anvil_setBalance", json!([relayer, "0x1"])).await;
                 self.token_order().await;
                 let more = json!([relayer, "0x56bc75e2d63100000"]);
                 Cure::new("Send gas to the account.", How::Node("anvil_setBalance", more))
@@ -132,7 +133,7 @@ impl Scene {
             }
             Cause::ExpensiveGas => {
                 let price = json!(["0x38d7ea4c68000"]);
-                call_node(self.sandbox(), "anvil_setNextBlockBaseFeePerGas", price).await;
+                call_node(&self.sandbox, "anvil_setNextBlockBaseFeePerGas", price).await;
                 self.token_order().await;
                 let step = "Raise `fee_cap_wei`, or wait until gas is cheaper.";
                 Cure::new(step, How::Node("anvil_setNextBlockBaseFeePerGas", json!(["0x3b9aca00"])))
@@ -147,7 +148,7 @@ impl Scene {
                 return None;
             }
             Cause::EndedProcess => {
-                self.kill().await;
+                self.sandbox.kill().await;
                 Cure::new("Start the process.", How::Start)
             }
             Cause::UnreadableList => {
@@ -171,7 +172,7 @@ impl Scene {
             }
             Cause::UnreadableFile => {
                 let (elsewhere, inbox) =
-                    (self.sandbox().dir().join("garbage"), self.sandbox().dir().join("bank/inbox"));
+                    (self.sandbox.dir().join("garbage"), self.sandbox.dir().join("bank/inbox"));
                 std::fs::write(&elsewhere, "garbage \u{0} & <").unwrap();
                 std::fs::rename(&elsewhere, inbox.join("garbage.xml")).unwrap();
                 return None;
@@ -214,7 +215,7 @@ impl Scene {
             Cause::DeepFork => {
                 // The node keeps too few states for a fork below the blocks that a sandbox takes for final.
                 self.run("update chain_cursor set final_number = head_number, version = version + 1").await;
-                call_node(self.sandbox(), "anvil_reorg", json!([4, []])).await;
+                call_node(&self.sandbox, "anvil_reorg", json!([4, []])).await;
                 return None;
             }
         })
@@ -226,7 +227,7 @@ impl Scene {
             "currency": "USD", "amount": -350, "end_to_end_id": null, "bank_reference": "CHARGE-1",
             "text": "account fee", "at": chrono::Utc::now() - chrono::Duration::days(5),
         });
-        let books = self.sandbox().dir().join("bank/bank/books/entries");
+        let books = self.sandbox.dir().join("bank/bank/books/entries");
         std::fs::write(books.join(".charge"), line.to_string()).unwrap();
         std::fs::rename(books.join(".charge"), books.join("charge.json")).unwrap();
     }
@@ -243,7 +244,7 @@ impl Scene {
     }
 
     async fn paying(&self) -> i64 {
-        self.sandbox().one("select count(*) from execution where state_name = 'paying'").await
+        self.sandbox.one("select count(*) from execution where state_name = 'paying'").await
     }
 
     /// Replaces the newest fill's block, and those after it, by empty ones.
@@ -251,10 +252,10 @@ impl Scene {
         let newest = "select s.block_number from nonce_slot s join slot_command c using (chain_id, signer, nonce) \
                       join chain_command k on k.id = c.command_id where k.kind = 'fill' and s.block_number is not null \
                       order by s.block_number desc limit 1";
-        let block = self.sandbox().one::<i64>(newest).await;
-        let head = call_node(self.sandbox(), "eth_blockNumber", json!([])).await;
-        let head = i64::from_str_radix(head.as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
-        call_node(self.sandbox(), "anvil_reorg", json!([head - block + 1, []])).await;
+        let block = self.sandbox.one::<i64>(newest).await;
+        let head = call_node(&self.sandbox, "eth_blockNumber", json!([])).await;
+        let head = number(&head).unwrap().cast_signed();
+        call_node(&self.sandbox, "anvil_reorg", json!([head - block + 1, []])).await;
     }
 
     /// Requests that show a cause, until this is dropped.
@@ -269,33 +270,27 @@ impl Scene {
                 self.partner.submit(&order).await;
                 tokio::time::sleep(AGAIN_AFTER).await;
             },
-            // A rate limit refuses many of them, and the others wait for long: new ones do not wait for these.
-            Cause::HeldReads => {
-                let (mut waiting, mut next) =
-                    (FuturesUnordered::new(), tokio::time::interval(AGAIN_AFTER / 10));
-                loop {
-                    tokio::select! {
-                        _ = next.tick() => waiting.push(self.read_any()),
-                        Some(()) = waiting.next() => {}
-                    }
-                }
-            }
-            Cause::FullQueue => {
-                let (mut waiting, mut next) = (FuturesUnordered::new(), tokio::time::interval(AGAIN_AFTER));
-                loop {
-                    tokio::select! {
-                        _ = next.tick() => waiting.push(self.submitted()),
-                        Some(()) = waiting.next() => {}
-                    }
-                }
-            }
+            // A rate limit refuses many of them.
+            Cause::HeldReads => without_waiting(AGAIN_AFTER / 10, || self.read_any()).await,
+            Cause::FullQueue => without_waiting(AGAIN_AFTER, || self.submitted()).await,
             Cause::RefusedFixOrder | Cause::SlowFixOrders => loop {
-                let wallet = self.sandbox().text("/chain/wallets/0/address");
-                let mut client = FixClient::log_on(self.sandbox()).await;
+                let wallet = self.sandbox.text("/chain/wallets/0/address");
+                let mut client = FixClient::log_on(&self.sandbox).await;
                 client.buy_for_money(&Uuid::new_v4().to_string(), &wallet).await;
                 tokio::time::sleep(AGAIN_AFTER).await;
             },
             _ => std::future::pending().await,
+        }
+    }
+}
+
+/// Requests that wait for long: new ones do not wait for these.
+async fn without_waiting<F: Future<Output = ()>>(apart: Duration, request: impl Fn() -> F) -> Infallible {
+    let (mut waiting, mut next) = (FuturesUnordered::new(), tokio::time::interval(apart));
+    loop {
+        tokio::select! {
+            _ = next.tick() => waiting.push(request()),
+            Some(()) = waiting.next() => {}
         }
     }
 }

@@ -15,7 +15,6 @@ pub struct Page {
     pub names: Vec<String>,
 }
 
-/// The repository's root.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }

@@ -84,7 +84,6 @@ impl Prometheus {
         answer.is_some_and(|answer| answer["data"]["result"].as_array().is_some_and(|rows| !rows.is_empty()))
     }
 
-    /// The names of the alerts that fire.
     pub async fn firing(&self) -> BTreeSet<String> {
         let answer = self.get("/api/v1/alerts").await.unwrap();
         let alerts = answer["data"]["alerts"].as_array().unwrap();
@@ -128,7 +127,6 @@ impl Prometheus {
     }
 }
 
-/// The text of an alert's rule.
 fn rule_of<'a>(rules: &'a str, alert: &str) -> Option<&'a str> {
     rules.split("- alert: ").find(|rule| rule.lines().next() == Some(alert))
 }

@@ -41,9 +41,9 @@ impl Scene {
     pub async fn check(&self, alert: &str) {
         for command in Page::of(alert).check {
             let found = if command.starts_with("curl ") {
-                sh(&command.replace("http://127.0.0.1:9100/metrics", &self.sandbox().text("/metrics")))
+                sh(&command.replace("http://127.0.0.1:9100/metrics", &self.sandbox.text("/metrics")))
             } else if command.starts_with("openssl ") {
-                let port = self.sandbox().value("/fix/tlsPort").to_string();
+                let port = self.sandbox.value("/fix/tlsPort").to_string();
                 sh(&command.replace("localhost:9876", &format!("localhost:{port}")))
             } else {
                 self.command(&command, &Value::Null).await
@@ -57,7 +57,6 @@ impl Scene {
         }
     }
 
-    /// Carries out the remedy of a cause's pages.
     pub async fn remedy(&mut self, one: &Expected, cure: Option<Cure>) {
         let (steps, without) = remedy_of(one.alerts);
         assert!(without.is_empty(), "pages without a remedy: {without:?}");
@@ -105,7 +104,7 @@ impl Scene {
         for word in words.split_whitespace() {
             run.arg(self.filled(word, last).await);
         }
-        run.arg("--json").arg("--dir").arg(self.sandbox().dir()).stdin(Stdio::null());
+        run.arg("--json").arg("--dir").arg(self.sandbox.dir()).stdin(Stdio::null());
         let running = tokio::task::spawn_blocking(move || run.output().unwrap());
         let ended = tokio::time::timeout(PATIENCE, running).await;
         ended.unwrap_or_else(|_| panic!("{command} does not end")).unwrap()
@@ -119,15 +118,15 @@ impl Scene {
         let found = match word {
             "exe_…" => {
                 let newest = "select reference from execution order by accepted_at desc limit 1";
-                Some(self.sandbox().one(newest).await)
+                Some(self.sandbox.one(newest).await)
             }
             "ep_…" => {
                 self.said(&["webhook", "endpoints"])["endpoints"][0]["endpointId"].as_str().map(str::to_owned)
             }
             "apr_…" => last["approval"].as_str().or(last["id"].as_str()).map(str::to_owned),
             "SUBJECT" => self.said(&["bank", "alarms"])["alarms"][0]["subject"].as_str().map(str::to_owned),
-            "CHAIN" => Some(self.sandbox().text("/chain/name")),
-            "CHAIN_ID" => Some(self.sandbox().value("/chain/chainId").to_string()),
+            "CHAIN" => Some(self.sandbox.text("/chain/name")),
+            "CHAIN_ID" => Some(self.sandbox.value("/chain/chainId").to_string()),
             "SHARED_BLOCK" => Some(self.shared_block().await.to_string()),
             _ => Some(word.to_owned()),
         };
@@ -138,10 +137,10 @@ impl Scene {
     async fn shared_block(&self) -> i64 {
         let read =
             "select number, '0x' || encode(hash, 'hex') from chain_block order by number desc limit 100";
-        let read: Vec<(i64, String)> = self.sandbox().rows(read).await;
+        let read: Vec<(i64, String)> = self.sandbox.rows(read).await;
         for (number, hash) in read {
             let of = json!([format!("0x{number:x}"), false]);
-            if call_node(self.sandbox(), "eth_getBlockByNumber", of).await["hash"] == hash {
+            if call_node(&self.sandbox, "eth_getBlockByNumber", of).await["hash"] == hash {
                 return number;
             }
         }

@@ -80,7 +80,6 @@ impl Equipment {
         equipment
     }
 
-    /// The screening list.
     pub fn list(&self) -> PathBuf {
         self.dir.path().join("list")
     }
@@ -99,11 +98,10 @@ impl Equipment {
 }
 
 pub struct Scene {
-    sandbox: Sandbox,
+    pub sandbox: Sandbox,
     pub partner: Partner,
     equipment: Option<Equipment>,
     _metrics: Option<FreePort>,
-    /// Orders of wallets.
     orders: usize,
 }
 
@@ -142,20 +140,8 @@ impl Scene {
         }
     }
 
-    pub const fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     pub fn equipment(&self) -> &Equipment {
         self.equipment.as_ref().unwrap()
-    }
-
-    pub async fn kill(&mut self) {
-        self.sandbox.kill().await;
-    }
-
-    pub async fn end(self) {
-        self.sandbox.stop().await;
     }
 
     /// Causes, waits, carries the pages out, and waits until the alerts have ended. `standing` alerts are on before.
@@ -226,12 +212,12 @@ impl Scene {
     }
 
     pub async fn run(&self, statement: &str) {
-        let mut conn = self.sandbox().database().await;
+        let mut conn = self.sandbox.database().await;
         conn.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()))).await.unwrap();
     }
 
     pub async fn locked(&self, statement: &'static str) -> Cure {
-        let mut conn = self.sandbox().database().await;
+        let mut conn = self.sandbox.database().await;
         let pid = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut conn).await.unwrap();
         conn.execute(sqlx::raw_sql("begin")).await.unwrap();
         conn.execute(sqlx::raw_sql(statement)).await.unwrap();
@@ -278,7 +264,6 @@ impl Scene {
         sandbox::said(&self.sandbox, words)
     }
 
-    /// An order of 100 USD for euros.
     fn order() -> Value {
         fiat_order("bene_straight:dest_10000000").unwrap()
     }
@@ -313,7 +298,6 @@ impl Scene {
         self.partner.order_at_the_bank(&self.sandbox, wallet, account).await
     }
 
-    /// An order of the wallet that orders again and again.
     pub async fn order_again(&self) -> Value {
         self.partner.order_at_the_bank(&self.sandbox, WALLETS, "000123456789").await
     }

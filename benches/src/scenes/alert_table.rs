@@ -2,7 +2,6 @@
 //!
 //! `tests/deploy.rs` compares it with the rules and with the pages in `docs/runbooks`.
 
-/// What is broken from outside of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     ExpiringCertificate,
@@ -46,10 +45,8 @@ pub enum Cause {
     DeepFork,
 }
 
-/// The sandbox that a cause needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SceneKind {
-    /// As it is.
     Plain,
     /// With bank files, a screening list, a remote signer and a second endpoint of the chain.
     Equipped,
@@ -68,245 +65,141 @@ pub struct Expected {
     pub stays: &'static [&'static str],
 }
 
-const fn row(
-    cause: Cause,
-    ground: SceneKind,
-    name: &'static str,
-    alerts: &'static [&'static str],
-    may_follow: &'static [&'static str],
-) -> Expected {
-    Expected { cause, name, ground, alerts, may_follow, stays: &[] }
+/// A cause in a sandbox as it is.
+const fn plain(cause: Cause, name: &'static str) -> Expected {
+    Expected { cause, name, ground: SceneKind::Plain, alerts: &[], may_follow: &[], stays: &[] }
+}
+
+const fn equipped(cause: Cause, name: &'static str) -> Expected {
+    Expected { ground: SceneKind::Equipped, ..plain(cause, name) }
 }
 
 impl Expected {
-    const fn leaving(self, stays: &'static [&'static str]) -> Self {
+    const fn raises(self, alerts: &'static [&'static str]) -> Self {
+        Self { alerts, ..self }
+    }
+
+    const fn may_follow(self, may_follow: &'static [&'static str]) -> Self {
+        Self { may_follow, ..self }
+    }
+
+    const fn leaves(self, stays: &'static [&'static str]) -> Self {
         Self { stays, ..self }
     }
 }
 
 use Cause as C;
-use SceneKind::{Equipped, Plain};
 
 /// So many causes, the first ones, are the short form of the drill.
 pub const SHORT: usize = 5;
 
 /// In the order of the drill: those that leave traces are the last ones of their sandbox.
 pub const CAUSES: [Expected; 39] = [
-    row(
-        C::ExpiringCertificate,
-        Plain,
-        "a certificate that expires tomorrow",
-        &["DvpCertificateExpires"],
-        &[],
-    ),
-    row(
-        C::FrozenNode,
-        Plain,
-        "the chain's node is suspended",
-        &["DvpChainStalled"],
-        &["DvpLeaseWithoutOwner", "DvpPriceRefused"],
-    ),
-    row(C::AnchorBacklog, Plain, "the anchor's contract refuses every call", &["DvpAnchorBacklog"], &[]),
-    row(
-        C::UnavailableDatabase,
-        Plain,
-        "the database's processes are suspended",
-        &["DvpDatabaseUnavailable"],
-        &["DvpFiguresStale", "DvpLeaseWithoutOwner"],
-    ),
-    row(C::SilentBank, Plain, "the bank takes a payment and never answers", &["DvpRailSilent"], &[]),
-    row(
-        C::LowBalance,
-        Plain,
-        "the relayer's account has one wei, and an order waits for it",
-        &["DvpRelayerLowBalance", "DvpRelayerStuck", "DvpSettlementSlow"],
-        &["DvpCommandsWaiting"],
-    ),
-    row(C::UsedLimit, Plain, "a limit that one order nearly uses up", &["DvpLimitNearlyUsed"], &[]),
-    row(C::PriceOutsideItsBand, Plain, "a band that no price is in", &["DvpPriceRefused"], &[]),
-    row(C::RefusedDeletion, Plain, "the database refuses a deletion by age", &["DvpRetentionFails"], &[]),
-    row(C::MissingTable, Plain, "the table of receipts is missing", &["DvpInternalErrors"], &[]),
-    row(
-        C::RefusedRow,
-        Plain,
-        "the database refuses an intent's data",
-        &["DvpDataRefused", "DvpAcceptanceFailing"],
-        &["DvpInternalErrors"],
-    ),
-    row(
-        C::UnwritableStep,
-        Plain,
-        "the database refuses the steps of an order",
-        &["DvpUnwritableWork"],
-        &["DvpDataRefused", "DvpSettlementSlow"],
-    ),
-    row(
-        C::SlowCommits,
-        Plain,
-        "commits of orders take 2 s",
-        &["DvpAcceptanceSlow", "DvpCommitSlow"],
-        &["DvpSettlementSlow"],
-    ),
-    row(
-        C::FullQueue,
-        Plain,
-        "a partner sends more orders than its share of the queue takes",
-        &["DvpQueueFull"],
-        &["DvpAcceptanceFailing", "DvpAcceptanceSlow", "DvpCommitSlow", "DvpSettlementSlow"],
-    ),
-    row(
-        C::HeldEndpoint,
-        Plain,
-        "a webhook endpoint is leased by nobody that sends",
-        &["DvpWebhooksBehind"],
-        &[],
-    ),
-    row(
-        C::HeldFeed,
-        Plain,
-        "the webhooks' place in the feed is locked",
-        &["DvpFeedBehind"],
-        &["DvpWebhooksBehind"],
-    ),
-    row(
-        C::HeldFigures,
-        Plain,
-        "the queue of webhooks is locked",
-        &["DvpFiguresStale"],
-        &["DvpFeedBehind", "DvpWebhooksBehind"],
-    ),
-    row(
-        C::HeldLeases,
-        Plain,
-        "the leases are locked",
-        &["DvpLeaseWithoutOwner"],
-        &["DvpChainStalled", "DvpCommandsWaiting", "DvpFiguresStale", "DvpSettlementSlow"],
-    ),
-    row(
-        C::HeldReads,
-        Plain,
-        "the executions are locked, and many read them",
-        &["DvpPoolExhausted"],
-        &["DvpCommitSlow", "DvpFiguresStale", "DvpInternalErrors", "DvpSettlementSlow"],
-    ),
-    row(
-        C::HeldLedgerCheck,
-        Plain,
-        "the ledger's balances are locked",
-        &["DvpLedgerUnchecked"],
-        &["DvpCommitSlow", "DvpSettlementSlow"],
-    ),
-    row(
-        C::HeldTransactions,
-        Plain,
-        "the table of transactions is locked, and an order waits for it",
-        &["DvpCommandsWaiting"],
-        &["DvpChainStalled", "DvpLeaseWithoutOwner", "DvpRelayerStuck", "DvpSettlementSlow"],
-    ),
-    row(
-        C::ExpensiveGas,
-        Plain,
-        "gas costs more than the cap",
-        &["DvpRelayerFeeCapped"],
-        &["DvpCommandsWaiting", "DvpRelayerStuck", "DvpSettlementSlow"],
-    ),
-    row(
-        C::ChangedBalance,
-        Plain,
-        "a balance is changed past the database's checks",
-        &["DvpLedgerWrong"],
-        &[],
-    ),
+    plain(C::ExpiringCertificate, "a certificate that expires tomorrow").raises(&["DvpCertificateExpires"]),
+    plain(C::FrozenNode, "the chain's node is suspended")
+        .raises(&["DvpChainStalled"])
+        .may_follow(&["DvpLeaseWithoutOwner", "DvpPriceRefused"]),
+    plain(C::AnchorBacklog, "the anchor's contract refuses every call").raises(&["DvpAnchorBacklog"]),
+    plain(C::UnavailableDatabase, "the database's processes are suspended")
+        .raises(&["DvpDatabaseUnavailable"])
+        .may_follow(&["DvpFiguresStale", "DvpLeaseWithoutOwner"]),
+    plain(C::SilentBank, "the bank takes a payment and never answers").raises(&["DvpRailSilent"]),
+    plain(C::LowBalance, "the relayer's account has one wei, and an order waits for it")
+        .raises(&["DvpRelayerLowBalance", "DvpRelayerStuck", "DvpSettlementSlow"])
+        .may_follow(&["DvpCommandsWaiting"]),
+    plain(C::UsedLimit, "a limit that one order nearly uses up").raises(&["DvpLimitNearlyUsed"]),
+    plain(C::PriceOutsideItsBand, "a band that no price is in").raises(&["DvpPriceRefused"]),
+    plain(C::RefusedDeletion, "the database refuses a deletion by age").raises(&["DvpRetentionFails"]),
+    plain(C::MissingTable, "the table of receipts is missing").raises(&["DvpInternalErrors"]),
+    plain(C::RefusedRow, "the database refuses an intent's data")
+        .raises(&["DvpDataRefused", "DvpAcceptanceFailing"])
+        .may_follow(&["DvpInternalErrors"]),
+    plain(C::UnwritableStep, "the database refuses the steps of an order")
+        .raises(&["DvpUnwritableWork"])
+        .may_follow(&["DvpDataRefused", "DvpSettlementSlow"]),
+    plain(C::SlowCommits, "commits of orders take 2 s")
+        .raises(&["DvpAcceptanceSlow", "DvpCommitSlow"])
+        .may_follow(&["DvpSettlementSlow"]),
+    plain(C::FullQueue, "a partner sends more orders than its share of the queue takes")
+        .raises(&["DvpQueueFull"])
+        .may_follow(&["DvpAcceptanceFailing", "DvpAcceptanceSlow", "DvpCommitSlow", "DvpSettlementSlow"]),
+    plain(C::HeldEndpoint, "a webhook endpoint is leased by nobody that sends")
+        .raises(&["DvpWebhooksBehind"]),
+    plain(C::HeldFeed, "the webhooks' place in the feed is locked")
+        .raises(&["DvpFeedBehind"])
+        .may_follow(&["DvpWebhooksBehind"]),
+    plain(C::HeldFigures, "the queue of webhooks is locked")
+        .raises(&["DvpFiguresStale"])
+        .may_follow(&["DvpFeedBehind", "DvpWebhooksBehind"]),
+    plain(C::HeldLeases, "the leases are locked").raises(&["DvpLeaseWithoutOwner"]).may_follow(&[
+        "DvpChainStalled",
+        "DvpCommandsWaiting",
+        "DvpFiguresStale",
+        "DvpSettlementSlow",
+    ]),
+    plain(C::HeldReads, "the executions are locked, and many read them")
+        .raises(&["DvpPoolExhausted"])
+        .may_follow(&["DvpCommitSlow", "DvpFiguresStale", "DvpInternalErrors", "DvpSettlementSlow"]),
+    plain(C::HeldLedgerCheck, "the ledger's balances are locked")
+        .raises(&["DvpLedgerUnchecked"])
+        .may_follow(&["DvpCommitSlow", "DvpSettlementSlow"]),
+    plain(C::HeldTransactions, "the table of transactions is locked, and an order waits for it")
+        .raises(&["DvpCommandsWaiting"])
+        .may_follow(&["DvpChainStalled", "DvpLeaseWithoutOwner", "DvpRelayerStuck", "DvpSettlementSlow"]),
+    plain(C::ExpensiveGas, "gas costs more than the cap").raises(&["DvpRelayerFeeCapped"]).may_follow(&[
+        "DvpCommandsWaiting",
+        "DvpRelayerStuck",
+        "DvpSettlementSlow",
+    ]),
+    plain(C::ChangedBalance, "a balance is changed past the database's checks").raises(&["DvpLedgerWrong"]),
     // A killed process keeps its leases until they end, which may be after its restart.
-    row(C::EndedProcess, Plain, "the process is gone", &["DvpDown"], &["DvpLeaseWithoutOwner"]),
-    row(
-        C::RefusedFixOrder,
-        Equipped,
-        "the database refuses the orders of a FIX session",
-        &["DvpDataRefused", "DvpAcceptanceFailing"],
-        &[],
-    ),
-    row(
-        C::SlowFixOrders,
-        Equipped,
-        "commits of orders over FIX take 2 s",
-        &["DvpAcceptanceSlow", "DvpCommitSlow"],
-        &["DvpSettlementSlow"],
-    ),
-    row(
-        C::DisagreeingEndpoints,
-        Equipped,
-        "an endpoint returns a block without its events",
-        &["DvpChainEndpointsDisagree"],
-        &["DvpSettlementSlow"],
-    ),
-    row(C::UnreadableList, Equipped, "the screening list is gone", &["DvpScreeningFails"], &[]),
-    row(
-        C::SilentSigner,
-        Equipped,
-        "the remote signer does not answer",
-        &["DvpSignerDown"],
-        &["DvpCommandsWaiting", "DvpSettlementSlow"],
-    ),
-    row(
-        C::FullBacklog,
-        Equipped,
-        "a hundred thousand commands wait for the chain",
-        &["DvpOrdersRefusedForBacklog"],
-        &[],
-    ),
-    row(C::UnreadableFile, Equipped, "the bank sends a file that nobody can read", &["DvpBankAlarm"], &[]),
-    row(C::BankCharge, Equipped, "the bank charges a fee that nobody has booked", &["DvpBreak"], &[]),
-    row(
-        C::ReturnedPayment,
-        Equipped,
-        "the bank pays, and returns the payment",
-        &["DvpPaymentReturned"],
-        &["DvpBankAlarm", "DvpBreak"],
-    ),
-    row(
-        C::Contradiction,
-        Equipped,
-        "the bank says paid, and then refused",
-        &["DvpPaymentContradicted"],
-        &["DvpBankAlarm", "DvpBreak"],
-    ),
-    row(
-        C::OverduePayout,
-        Equipped,
-        "a payout without an answer is past its time",
-        &["DvpPayoutOverdue"],
-        &["DvpBankAlarm", "DvpBreak"],
-    ),
-    row(
-        C::Debt,
-        Equipped,
-        "a lock is settled while its payout has no answer",
-        &["DvpDebt"],
-        &["DvpBankAlarm", "DvpBreak", "DvpPayoutOverdue"],
-    ),
-    row(
-        C::OtherTerms,
-        Equipped,
-        "the chain reports another amount than the order's",
-        &["DvpFactDiffers"],
-        &["DvpBreak", "DvpSettlementSlow"],
-    )
-    .leaving(&["DvpBreak", "DvpSettlementSlow"]),
-    row(
-        C::LostFill,
-        Equipped,
-        "a fork takes back the commitment to a payout",
-        &["DvpFillLost"],
-        &["DvpBreak", "DvpPayoutOverdue"],
-    )
-    .leaving(&["DvpBreak"]),
-    row(
-        C::DeepFork,
-        Equipped,
-        "a fork replaces final blocks",
-        &["DvpChainHalted"],
-        &["DvpBreak", "DvpChainStalled", "DvpCommandsWaiting", "DvpSettlementSlow", "DvpUnwritableWork"],
-    )
-    .leaving(&["DvpBreak"]),
+    plain(C::EndedProcess, "the process is gone").raises(&["DvpDown"]).may_follow(&["DvpLeaseWithoutOwner"]),
+    equipped(C::RefusedFixOrder, "the database refuses the orders of a FIX session")
+        .raises(&["DvpDataRefused", "DvpAcceptanceFailing"]),
+    equipped(C::SlowFixOrders, "commits of orders over FIX take 2 s")
+        .raises(&["DvpAcceptanceSlow", "DvpCommitSlow"])
+        .may_follow(&["DvpSettlementSlow"]),
+    equipped(C::DisagreeingEndpoints, "an endpoint returns a block without its events")
+        .raises(&["DvpChainEndpointsDisagree"])
+        .may_follow(&["DvpSettlementSlow"]),
+    equipped(C::UnreadableList, "the screening list is gone").raises(&["DvpScreeningFails"]),
+    equipped(C::SilentSigner, "the remote signer does not answer")
+        .raises(&["DvpSignerDown"])
+        .may_follow(&["DvpCommandsWaiting", "DvpSettlementSlow"]),
+    equipped(C::FullBacklog, "a hundred thousand commands wait for the chain")
+        .raises(&["DvpOrdersRefusedForBacklog"]),
+    equipped(C::UnreadableFile, "the bank sends a file that nobody can read").raises(&["DvpBankAlarm"]),
+    equipped(C::BankCharge, "the bank charges a fee that nobody has booked").raises(&["DvpBreak"]),
+    equipped(C::ReturnedPayment, "the bank pays, and returns the payment")
+        .raises(&["DvpPaymentReturned"])
+        .may_follow(&["DvpBankAlarm", "DvpBreak"]),
+    equipped(C::Contradiction, "the bank says paid, and then refused")
+        .raises(&["DvpPaymentContradicted"])
+        .may_follow(&["DvpBankAlarm", "DvpBreak"]),
+    equipped(C::OverduePayout, "a payout without an answer is past its time")
+        .raises(&["DvpPayoutOverdue"])
+        .may_follow(&["DvpBankAlarm", "DvpBreak"]),
+    equipped(C::Debt, "a lock is settled while its payout has no answer").raises(&["DvpDebt"]).may_follow(&[
+        "DvpBankAlarm",
+        "DvpBreak",
+        "DvpPayoutOverdue",
+    ]),
+    equipped(C::OtherTerms, "the chain reports another amount than the order's")
+        .raises(&["DvpFactDiffers"])
+        .may_follow(&["DvpBreak", "DvpSettlementSlow"])
+        .leaves(&["DvpBreak", "DvpSettlementSlow"]),
+    equipped(C::LostFill, "a fork takes back the commitment to a payout")
+        .raises(&["DvpFillLost"])
+        .may_follow(&["DvpBreak", "DvpPayoutOverdue"])
+        .leaves(&["DvpBreak"]),
+    equipped(C::DeepFork, "a fork replaces final blocks")
+        .raises(&["DvpChainHalted"])
+        .may_follow(&[
+            "DvpBreak",
+            "DvpChainStalled",
+            "DvpCommandsWaiting",
+            "DvpSettlementSlow",
+            "DvpUnwritableWork",
+        ])
+        .leaves(&["DvpBreak"]),
 ];

@@ -1,7 +1,7 @@
 //! Orders flow while the node between us and the chain fails, lags and loses, and the chain forks: every order ends
 //! once, as its account says, and the books agree with the chain's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use alloy::primitives::{Address, B256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
@@ -14,7 +14,6 @@ use super::partner::Partner;
 use super::sandbox::{Sandbox, dvp};
 use super::wait::answer;
 
-/// The plan of a seed.
 #[derive(Debug, Clone, Copy)]
 pub struct ReorgScale {
     /// Each has its orders one after the other.
@@ -33,16 +32,12 @@ const ACCOUNTS: [(&str, &str); 7] = [
     ("000123450005", "completed"),
     ("000123450006", "completed"),
 ];
-/// Failures of the node cost time: an answer that does not come costs ten seconds.
-const PATIENCE: Duration = Duration::from_secs(240);
-
 struct Ordered {
     reference: String,
     entity: B256,
     state: &'static str,
 }
 
-/// Runs a seed and panics when a promise is broken. Returns a summary.
 pub async fn run(seed: u64, scale: ReorgScale) -> String {
     let sandbox = Sandbox::start_with(&["--chain-faults", &seed.to_string()]).await;
     let partner = Partner::of(&sandbox);
@@ -57,7 +52,7 @@ pub async fn run(seed: u64, scale: ReorgScale) -> String {
         let anchored = order.state == "completed";
         until_state(&mut conn, order, anchored).await;
     }
-    paid_once(&mut conn, &ordered).await;
+    paid_once(&sandbox, &ordered).await;
     agreed(&sandbox).await;
     for order in &ordered {
         on_chain_once(&sandbox, &node, order).await;
@@ -80,11 +75,8 @@ async fn of_wallet(
         let offset = usize::try_from(seed % 7).unwrap_or_default();
         let (account, state) = ACCOUNTS[(wallet + turn * scale.wallets + offset) % ACCOUNTS.len()];
         let reference = submit(sandbox, partner, (wallet, account), &mut nonce).await;
-        let (entity,): (Vec<u8>,) = sqlx::query_as("select entity from execution where reference = $1")
-            .bind(&reference)
-            .fetch_one(&mut conn)
-            .await
-            .unwrap();
+        let entity: Vec<u8> =
+            sandbox.one_of("select entity from execution where reference = $1", &reference).await;
         let order = Ordered { reference, entity: B256::from_slice(&entity), state };
         until_state(&mut conn, &order, false).await;
         ordered.push(order);
@@ -121,38 +113,25 @@ async fn forks(node: &DynProvider, seed: u64, count: u64) {
 }
 
 async fn until_state(conn: &mut PgConnection, order: &Ordered, anchored: bool) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let (state, facts_final): (String, bool) = sqlx::query_as(
-            "select state_name, state ->> 'finality' is not null from execution where reference = $1",
-        )
-        .bind(&order.reference)
-        .fetch_one(&mut *conn)
-        .await
-        .unwrap();
-        if state == order.state && facts_final >= anchored {
-            return;
-        }
+    let sql = "select state_name, state ->> 'finality' is not null from execution where reference = $1";
+    let look = async || -> (String, bool) {
+        let found: (String, bool) =
+            sqlx::query_as(sql).bind(&order.reference).fetch_one(&mut *conn).await.unwrap();
         let on_the_way =
             ["accepted", "locking", "converting", "committing", "paying", "releasing", order.state];
-        assert!(on_the_way.contains(&state.as_str()), "{} is {state}, not {}", order.reference, order.state);
-        assert!(Instant::now() < deadline, "{} is still {state}", order.reference);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        assert!(on_the_way.contains(&&*found.0), "{} is {}, not {}", order.reference, found.0, order.state);
+        found
+    };
+    answer(look, |(state, is_final)| state == order.state && *is_final >= anchored).await;
 }
 
 /// The simulated bank counts how often money moved.
-async fn paid_once(conn: &mut PgConnection, ordered: &[Ordered]) {
-    for order in ordered {
-        let (paid,): (i64,) = sqlx::query_as(
-            "select coalesce(sum(executed), 0)::int8 from simulated_rail
-             where leg = 'payout' and reference = encode(sha256(convert_to($1 || ':payout', 'UTF8')), 'hex')",
-        )
-        .bind(&order.reference)
-        .fetch_one(&mut *conn)
-        .await
-        .unwrap();
-        assert_eq!(paid, i64::from(order.state == "completed"), "{} ({})", order.reference, order.state);
+async fn paid_once(sandbox: &Sandbox, ordered: &[Ordered]) {
+    let paid = "select coalesce(sum(executed), 0)::int8 from simulated_rail
+                where leg = 'payout' and reference = encode(sha256(convert_to($1 || ':payout', 'UTF8')), 'hex')";
+    for Ordered { reference, state, .. } in ordered {
+        let paid: i64 = sandbox.one_of(paid, reference).await;
+        assert_eq!(paid, i64::from(*state == "completed"), "{reference} ({state})");
     }
 }
 

@@ -3,13 +3,11 @@
 //! the time that they take otherwise, afterwards those of the chain at fault are, too. What was seen of orders and faults
 //! is judged by `chain_verdict`.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-
 use alloy::primitives::keccak256;
-use alloy::providers::{DynProvider, Provider, ProviderBuilder};
+use dvp_sandbox::embedded::signals::signal;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::alert_faults::{Endpoint, Lie};
@@ -17,6 +15,8 @@ use super::chain_verdict::{Effect, End, Order, Turn, breaches};
 use super::partner::Partner;
 use super::sandbox::{Sandbox, ran, said};
 use super::wait::until;
+use crate::figure::within;
+use crate::rpc::{Rpc, number};
 
 /// Straight through, and one whose conversion takes about two seconds.
 pub const STRAIGHT: &str = "000123456789";
@@ -64,16 +64,10 @@ impl OnChain {
         self.ready["chain"]["chainId"].as_u64().unwrap()
     }
 
-    fn node(&self) -> DynProvider {
-        let url = self.ready["chain"]["rpcUrl"].as_str().unwrap().parse().unwrap();
-        ProviderBuilder::new().connect_http(url).erased()
-    }
-
-    /// Sends a signal to the chain's node.
-    pub fn signal(&self, sandbox: &Sandbox, signal: &str) {
+    pub fn signal(&self, sandbox: &Sandbox, name: &str) {
         let place = if self.chain == 0 { "anvil/pid" } else { "anvil2/anvil/pid" };
         let pid = std::fs::read_to_string(sandbox.dir().join(place)).unwrap();
-        assert!(Command::new("kill").args([signal, pid.trim()]).status().unwrap().success());
+        signal(name, &[pid.trim().to_owned()]).unwrap();
     }
 
     /// Halts the chain as its indexer does, and waits until the service knows.
@@ -106,15 +100,13 @@ impl OnChain {
     /// Ledger, contracts and wallets of the chain agree, as soon as its node has answered for all of them.
     pub fn agrees(&self, sandbox: &Sandbox) {
         let name = self.ready["chain"]["name"].as_str().unwrap();
-        let mut compared = ran(sandbox, &["reconcile", "--chain", name]);
         for _ in 0..20 {
-            if compared.status.success() {
+            if ran(sandbox, &["reconcile", "--chain", name]).status.success() {
                 return;
             }
             std::thread::sleep(Duration::from_secs(2));
-            compared = ran(sandbox, &["reconcile", "--chain", name]);
         }
-        panic!("{name}: {compared:?}");
+        panic!("{name}: {:?}", ran(sandbox, &["reconcile", "--chain", name]));
     }
 }
 
@@ -125,7 +117,6 @@ enum Fault {
     /// A few blocks are replaced by empty ones, above the depth at which events are reported.
     Reorganized,
     OutOfGas,
-    /// One of its two endpoints lies.
     Lying(Lie),
 }
 
@@ -175,8 +166,8 @@ async fn fork(chain: &OnChain) {
     rpc(chain, "anvil_reorg", json!([3, []])).await;
 }
 
-pub async fn rpc(chain: &OnChain, method: &'static str, params: Value) -> Value {
-    chain.node().raw_request(method.into(), params).await.unwrap()
+pub async fn rpc(chain: &OnChain, method: &str, params: Value) -> Value {
+    Rpc::new(chain.ready["chain"]["rpcUrl"].as_str().unwrap()).one(method, params).await.unwrap()
 }
 
 /// What an account has of a chain's first token.
@@ -187,7 +178,6 @@ pub async fn token_balance(chain: &OnChain, owner: &str) -> u128 {
     u128::from_str_radix(held.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
-/// How much a run does.
 #[derive(Debug, Clone, Copy)]
 pub struct IsolationScale {
     pub faults: usize,
@@ -208,7 +198,6 @@ struct Drill {
     across: Vec<(String, (u128, u128))>,
 }
 
-/// Runs a seed. Panics when a promise is broken.
 pub async fn run(seed: u64, scale: IsolationScale) -> String {
     let endpoint = Endpoint::start().await;
     let sandbox = Sandbox::start_with(&["--chains", "2", "--chain-endpoint", &endpoint.url()]).await;
@@ -254,7 +243,6 @@ pub async fn run(seed: u64, scale: IsolationScale) -> String {
     format!("{summary}\n{} orders to a rail, {} across, {faults} faults", to_rail.len(), across.len())
 }
 
-/// An order across that is under way.
 struct Crossing {
     reference: String,
     recipient: String,
@@ -262,16 +250,14 @@ struct Crossing {
     held: u128,
 }
 
-/// Counts before a fault.
-struct Before {
+/// What is counted before and during a fault.
+struct Counts {
+    /// The head that the service has followed to.
+    head: i64,
     taken_back: i64,
     told: u64,
     objections: usize,
-}
-
-/// Counts from a fault's beginning on.
-struct Begun {
-    head: i64,
+    /// Transactions of the relayer's account on the chain that is out of gas.
     sent: u64,
 }
 
@@ -307,7 +293,7 @@ impl Drill {
         let (references, mut times): (Vec<String>, Vec<Duration>) = done.into_iter().flatten().unzip();
         times.sort_unstable();
         self.to_rail.extend(references);
-        Settled { median: times[times.len() / 2], longest: times[times.len() - 1], count: times.len() }
+        Settled { median: within(&times, 50), longest: within(&times, 100), count: times.len() }
     }
 
     /// A fault on a chain, with an order of it and orders across in both directions under way. Returns the times of the
@@ -319,9 +305,10 @@ impl Drill {
         for from in [victim, other] {
             crossing.push((from, self.submit_across(from).await));
         }
-        let before = self.seen(victim).await;
+        let before = self.counts(fault, victim).await;
         fault.begin(&self.sandbox, &self.chains[victim], &self.endpoint).await;
-        let begun = self.begun(fault, victim, &before).await;
+        self.shown(fault, victim, &before).await;
+        let begun = self.counts(fault, victim).await;
         let settled = self.settled(other, orders).await;
         let effect = self.effect(fault, victim, &before, &begun).await;
         fault.end(&self.sandbox, &self.chains[victim], &self.endpoint).await;
@@ -338,7 +325,6 @@ impl Drill {
         (settled, effect)
     }
 
-    /// An order of a chain's token for the other chain's.
     async fn submit_across(&self, from: usize) -> Crossing {
         let (chain, to) = (&self.chains[from], &self.chains[1 - from]);
         let mut order = self.partners[from].order(chain, ACROSS, STRAIGHT).await;
@@ -357,7 +343,6 @@ impl Drill {
         counted.fetch_one(&mut self.sandbox.database().await).await.unwrap()
     }
 
-    /// The head that the service has followed to.
     async fn followed(&self, victim: usize) -> i64 {
         self.count("select head_number from chain_cursor where chain_id = $1", victim).await
     }
@@ -366,21 +351,19 @@ impl Drill {
         self.count("select count(*) from chain_block where chain_id = $1 and not canonical", victim).await
     }
 
-    fn objections(&self) -> usize {
+    async fn counts(&self, fault: Fault, victim: usize) -> Counts {
         let log = self.sandbox.log();
-        OBJECTIONS.iter().map(|objection| log.matches(objection).count()).sum()
-    }
-
-    async fn seen(&self, victim: usize) -> Before {
-        Before {
+        Counts {
+            head: self.followed(victim).await,
             taken_back: self.taken_back(victim).await,
             told: self.endpoint.told(),
-            objections: self.objections(),
+            objections: OBJECTIONS.iter().map(|objection| log.matches(objection).count()).sum(),
+            sent: if let Fault::OutOfGas = fault { self.sent(victim).await } else { 0 },
         }
     }
 
-    /// What is counted from the fault's beginning on.
-    async fn begun(&self, fault: Fault, victim: usize, before: &Before) -> Begun {
+    /// Waits until a fault shows.
+    async fn shown(&self, fault: Fault, victim: usize, before: &Counts) {
         match fault {
             Fault::Frozen => {
                 // A block that was read before may still be written.
@@ -393,9 +376,7 @@ impl Drill {
                     }
                     head = now;
                 }
-                Begun { head, sent: 0 }
             }
-            Fault::OutOfGas => Begun { head: 0, sent: self.sent(victim).await },
             Fault::Reorganized => {
                 for _ in 0..FORKS {
                     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -404,44 +385,38 @@ impl Drill {
                     }
                     fork(&self.chains[victim]).await;
                 }
-                Begun { head: 0, sent: 0 }
             }
-            Fault::Halted | Fault::Lying(_) => Begun { head: 0, sent: 0 },
+            Fault::Halted | Fault::OutOfGas | Fault::Lying(_) => {}
         }
     }
 
-    /// Transactions of the relayer's account on the chain.
     async fn sent(&self, victim: usize) -> u64 {
         let count = json!([RELAYER, "latest"]);
-        let count = rpc(&self.chains[victim], "eth_getTransactionCount", count).await;
-        u64::from_str_radix(count.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+        number(&rpc(&self.chains[victim], "eth_getTransactionCount", count).await).unwrap()
     }
 
     /// What is seen of a fault before it ends.
-    async fn effect(&self, fault: Fault, victim: usize, before: &Before, begun: &Begun) -> Effect {
+    async fn effect(&self, fault: Fault, victim: usize, before: &Counts, begun: &Counts) -> Effect {
+        let now = self.counts(fault, victim).await;
         match fault {
-            Fault::Frozen => Effect::Frozen { followed: self.followed(victim).await - begun.head },
+            Fault::Frozen => Effect::Frozen { followed: now.head - begun.head },
             Fault::Halted => {
                 let order = self.partners[victim].order(&self.chains[victim], 0, STRAIGHT).await;
                 let (status, answer) = self.partners[victim].submit(&order).await;
                 let reason = answer["reason"].as_str().map(str::to_owned);
                 Effect::Halted { answer: reason.unwrap_or_else(|| format!("{status}")) }
             }
-            Fault::Reorganized => {
-                Effect::Reorganized { taken_back: self.taken_back(victim).await - before.taken_back }
-            }
+            Fault::Reorganized => Effect::Reorganized { taken_back: now.taken_back - before.taken_back },
             Fault::OutOfGas => {
                 let waiting = "select count(*) from chain_command \
                                where chain_id = $1 and state in ('pending', 'sent')";
-                Effect::OutOfGas {
-                    mined: self.sent(victim).await - begun.sent,
-                    waiting: self.count(waiting, victim).await,
-                }
+                let waiting = self.count(waiting, victim).await;
+                Effect::OutOfGas { mined: now.sent - begun.sent, waiting }
             }
             Fault::Lying(_) => Effect::Lying {
-                told: self.endpoint.told() - before.told,
+                told: now.told - before.told,
                 believed: self.believed(victim).await,
-                objections: self.objections() - before.objections,
+                objections: now.objections - before.objections,
             },
         }
     }
@@ -466,7 +441,6 @@ impl Drill {
         false_ones
     }
 
-    /// Every accepted order as it stands.
     async fn observed(&self) -> Vec<Order> {
         let rows = "select e.client_reference, e.state_name, \
                     exists (select from receipt r where r.reference = e.reference), \

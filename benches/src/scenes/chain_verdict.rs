@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-/// How an order stood at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// With its receipt.
@@ -18,7 +17,6 @@ pub enum End {
     Open,
 }
 
-/// An order at the end.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub reference: String,
@@ -33,16 +31,27 @@ pub struct Order {
 /// What was seen of a fault on its chain, while it lasted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Blocks that the service followed on the chain.
-    Frozen { followed: i64 },
+    Frozen {
+        followed: i64,
+    },
     /// The answer to a new order of the chain.
-    Halted { answer: String },
-    /// Blocks that the service took back.
-    Reorganized { taken_back: i64 },
+    Halted {
+        answer: String,
+    },
+    Reorganized {
+        taken_back: i64,
+    },
     /// Transactions of the relayer that were mined, and its commands that waited at the end.
-    OutOfGas { mined: u64, waiting: i64 },
+    OutOfGas {
+        mined: u64,
+        waiting: i64,
+    },
     /// False answers that were given; rows of the service that rest on one, and objections in its log.
-    Lying { told: u64, believed: i64, objections: usize },
+    Lying {
+        told: u64,
+        believed: i64,
+        objections: usize,
+    },
 }
 
 impl Effect {
@@ -65,7 +74,6 @@ impl Effect {
     }
 }
 
-/// What was seen of one fault.
 #[derive(Debug, Clone)]
 pub struct Turn {
     pub fault: String,

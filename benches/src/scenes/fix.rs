@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::sandbox::Sandbox;
 use super::wait::until;
 pub use crate::wire::Stream;
-use crate::wire::{Line, Login, fields};
+use crate::wire::{Line, Login, fields, fields_of, utc};
 
 /// A message's fields in order.
 pub struct Message(dvp_fix::codec::Message);
@@ -115,7 +115,7 @@ impl FixClient {
 
     /// A sale of 100 USDC for USD, but for these fields; those without a value are left out.
     pub async fn sell(&mut self, cl_ord_id: &str, account: &str, permit: &Value, but: &[(u32, &str)]) {
-        let (now, deadline) = (sending_time(), permit["deadline"].to_string());
+        let (now, deadline) = (utc(), permit["deadline"].to_string());
         let mut all = vec![(11, cl_ord_id), (1, account), (55, "USDC/USD"), (54, "2"), (60, now.as_str())];
         all.extend([(38, "100"), (40, "2"), (44, "0.99"), (59, "0")]);
         if let (Some(nonce), Some(signature)) = (permit["nonce"].as_str(), permit["signature"].as_str()) {
@@ -127,10 +127,8 @@ impl FixClient {
     }
 
     pub async fn cancel(&mut self, cl_ord_id: &str, original: &str) {
-        let now = sending_time();
-        let fields =
-            [(11, cl_ord_id), (41, original), (55, "USDC/USD"), (54, "2"), (60, now.as_str()), (38, "100")];
-        self.send_raw("F", &fields).await;
+        let cancel = format!("11={cl_ord_id}|41={original}|55=USDC/USD|54=2|60={}|38=100", utc());
+        self.line.send("F", &fields_of(&cancel)).await.unwrap();
     }
 
     /// The next message that looks as wanted; others are passed over.
@@ -148,22 +146,12 @@ impl FixClient {
 
     /// Buys 100 of the symbol's base asset for money, and waits for the answer or the end of the connection.
     pub async fn buy_for_money(&mut self, cl_ord_id: &str, wallet: &str) {
-        let now = sending_time();
-        let fields = [
-            (11, cl_ord_id),
-            (38, "100"),
-            (40, "2"),
-            (44, "1.05"),
-            (54, "1"),
-            (55, "USDC/USD"),
-            (60, now.as_str()),
-            (20010, "Jane Doe"),
-            (20011, "12345678"),
-            (20012, "US"),
-            (20013, "ach"),
-            (20020, wallet),
-        ];
-        self.send_raw("D", &fields).await;
+        let order = format!(
+            "11={cl_ord_id}|38=100|40=2|44=1.05|54=1|55=USDC/USD|60={}|20010=Jane Doe|20011=12345678|20012=US|\
+             20013=ach|20020={wallet}",
+            utc()
+        );
+        self.line.send("D", &fields_of(&order)).await.unwrap();
         while let Some(message) = self.next_message().await {
             if matches!(message.get(35), "8" | "j") {
                 return;
@@ -179,8 +167,4 @@ impl FixClient {
     async fn next_message(&mut self) -> Option<Message> {
         self.line.next().await.map(Message)
     }
-}
-
-pub fn sending_time() -> String {
-    chrono::Utc::now().format("%Y%m%d-%H:%M:%S%.3f").to_string()
 }

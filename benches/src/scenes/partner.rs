@@ -1,5 +1,6 @@
 //! A partner: API key, signing secret and wallets, using REST as the contract says.
 
+use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -38,7 +39,6 @@ impl Partner {
         Self { base: base.to_owned(), ..self.clone() }
     }
 
-    /// A caller with these credentials.
     pub fn with_keys(service: &impl AsRef<Value>, key: &str, secret: &str) -> Self {
         Self { keys: Keys { api_key: key.into(), signing_secret: secret.into() }, ..Self::of(service) }
     }
@@ -48,15 +48,19 @@ impl Partner {
         (response.status().as_u16(), response.json().await.unwrap())
     }
 
+    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.base));
+        request.header("X-API-Key", &self.keys.api_key)
+    }
+
     pub async fn get(&self, path: &str) -> (u16, Value) {
-        let request = self.client.get(format!("{}{path}", self.base)).header("X-API-Key", &self.keys.api_key);
-        Self::sent(request).await
+        Self::sent(self.request(Method::GET, path)).await
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let request =
-            self.client.post(format!("{}{path}", self.base)).header("X-API-Key", &self.keys.api_key);
-        Self::sent(request.header("X-Idempotency-Key", Uuid::new_v4().to_string()).json(body)).await
+            self.request(Method::POST, path).header("X-Idempotency-Key", Uuid::new_v4().to_string());
+        Self::sent(request.json(body)).await
     }
 
     fn assets(&self) -> (Value, Value) {
@@ -129,15 +133,12 @@ impl Partner {
         let mut order = fiat_order(account).unwrap();
         pay_with_token(&mut order, &wallet, &permit).unwrap();
         (order["inputAsset"], order["outputAsset"]) = self.assets();
-        order["inputAmountMinor"] = json!("100000000");
         order["minOutputAmountMinor"] = json!("9900");
         order
     }
 
     pub async fn delete(&self, path: &str) -> (u16, Value) {
-        let request =
-            self.client.delete(format!("{}{path}", self.base)).header("X-API-Key", &self.keys.api_key);
-        Self::sent(request).await
+        Self::sent(self.request(Method::DELETE, path)).await
     }
 
     /// The same to an account that a bank pays by files.
@@ -161,7 +162,6 @@ impl Partner {
         assert!(receipt["payout"]["bankRef"].as_str().unwrap().starts_with("BK"), "{receipt}");
     }
 
-    /// Polls an execution until it looks as wanted.
     pub async fn wait_until(&self, reference: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.wait_for(&format!("/v1/executions/{reference}"), wanted).await
     }
@@ -171,7 +171,6 @@ impl Partner {
         self.wait_for("/v1/events", |page| page["data"].is_array()).await;
     }
 
-    /// Polls a read until its answer looks as wanted.
     pub async fn wait_for(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         answer(async || self.get(path).await.1, wanted).await
     }

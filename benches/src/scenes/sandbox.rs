@@ -49,7 +49,6 @@ impl Sandbox {
         self.process.ready_file()
     }
 
-    /// A field of the ready file, by JSON pointer.
     pub fn value(&self, pointer: &str) -> &Value {
         self.ready.pointer(pointer).unwrap()
     }
@@ -135,7 +134,6 @@ impl Drop for Sandbox {
     }
 }
 
-/// The program that the sandboxes of the scenes run.
 pub fn program() -> PathBuf {
     Program::default().path().unwrap()
 }

@@ -50,7 +50,6 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// In a directory that goes with it.
     pub async fn prepare() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut ground = Self::at(program(), dir.path()).await;
@@ -58,7 +57,6 @@ impl Ground {
         ground
     }
 
-    /// In this directory, with this program.
     pub async fn at(binary: PathBuf, dir: &Path) -> Self {
         let options = AnvilOptions {
             block_time: Some(Duration::from_secs(1)),
@@ -88,7 +86,7 @@ impl Ground {
         ground.write("contracts.json", &serde_json::to_string(&ground.deployment).unwrap());
         ground.write("master", &random_hex(32));
         ground.write("relayer", &hex::encode(ground.accounts[RELAYERS[1]].to_bytes()));
-        ground.write("dvp.toml", &(ground.config() + &ground.market(&ground.deployment)));
+        ground.write("dvp.toml", &ground.config());
         ground
     }
 
@@ -132,6 +130,7 @@ impl Ground {
         let (rpc, dir) = (self.anvil.rpc_url(), self.dir.display());
         // A TLS peer that never answers: notifications of blocks only make polls earlier.
         let tls = self.silent.local_addr().unwrap();
+        let (token, solver) = (self.deployment.tokens[0].address, self.accounts[SOLVER].address());
         // Two endpoints, which happen to be one node.
         format!(
             r#"
@@ -163,16 +162,6 @@ relayer_keys = ["env:SERVED_RELAYER", "file:{dir}/relayer"]
 confirmations = 1
 payout_gate = [{{ wait = "1 block" }}]
 poll_interval = "200ms"
-"#,
-            chain = self.deployment.chain_id
-        )
-    }
-
-    /// The sections of a configuration about the assets, their pair and the provider.
-    fn market(&self, deployment: &Deployment) -> String {
-        let (token, solver) = (deployment.tokens[0].address, self.accounts[SOLVER].address());
-        format!(
-            r#"
 [[assets]]
 symbol = "USDC"
 exponent = 6
@@ -192,7 +181,8 @@ payout_fee_minor = "50"
 id = "north"
 wallet = "{solver}"
 spread_bps = 10
-"#
+"#,
+            chain = self.deployment.chain_id
         )
     }
 
@@ -221,7 +211,6 @@ spread_bps = 10
         self.said_by("dvp.toml", words)
     }
 
-    /// The same with another configuration.
     pub fn said_by(&self, config: &str, words: &[&str]) -> Value {
         let output = self.dvp(config, words).arg("--json").output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -234,7 +223,6 @@ spread_bps = 10
         String::from_utf8(self.ran(words).stdout).unwrap()
     }
 
-    /// Whether a command went well.
     pub fn did(&self, words: &[&str]) -> bool {
         self.ran(words).status.success()
     }
@@ -256,7 +244,6 @@ spread_bps = 10
         self.said(&["key", "issue", "--partner", "acme", "--env", "test"])
     }
 
-    /// The first column of the first row.
     pub async fn one<T>(&self, statement: &'static str) -> T
     where
         (T,): Selected,
@@ -304,7 +291,6 @@ spread_bps = 10
     }
 }
 
-/// Deploys the contracts with one token.
 async fn contracts(anvil: &Anvil, accounts: &[PrivateKeySigner], relayers: &[usize]) -> Deployment {
     let of = |parts: &[usize]| parts.iter().map(|part| accounts[*part].address()).collect();
     let plan = DeployPlan {
@@ -336,7 +322,6 @@ pub fn replaced(text: &str, pairs: &[(&str, String)]) -> String {
     })
 }
 
-/// A process of the service.
 pub struct ServedProcess {
     child: Child,
     log: PathBuf,
@@ -348,14 +333,12 @@ pub fn read(path: &Path) -> String {
 }
 
 impl ServedProcess {
-    /// Starts a program with a log of its own.
     pub fn start(mut command: Command, log: PathBuf) -> Self {
         let file = fs::File::create(&log).unwrap();
         let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
         Self { child, log }
     }
 
-    /// Its log so far.
     pub fn log(&self) -> String {
         read(&self.log)
     }
@@ -390,7 +373,6 @@ impl ServedProcess {
         self.child.try_wait().unwrap()
     }
 
-    /// Waits for its end.
     pub async fn ended(&mut self) -> ExitStatus {
         answer(async || self.has_ended(), Option::is_some).await.unwrap()
     }

@@ -12,7 +12,6 @@ use dvp_testing::softhsm::{self, CONFIGURATION, PIN, Token};
 
 use crate::scenes::served::policy_for;
 
-/// Where the key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum SignerKind {
     Local,
@@ -21,12 +20,10 @@ pub enum SignerKind {
 }
 
 pub(super) struct Signer {
-    /// The sandbox's file of signers.
     file: Option<PathBuf>,
     remote: Option<RemoteSigner>,
 }
 
-/// Whether there is no token yet.
 pub fn needs_token() -> bool {
     std::env::var_os(CONFIGURATION).is_none()
 }
@@ -57,7 +54,6 @@ impl Signer {
         Ok(Self { file: Some(file), remote })
     }
 
-    /// For the sandbox.
     pub(super) fn args(&self) -> Vec<String> {
         self.file.iter().flat_map(|file| ["--signers".to_owned(), file.display().to_string()]).collect()
     }

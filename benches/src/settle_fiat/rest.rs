@@ -8,55 +8,25 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::cpu;
 use crate::fix_orders::{Measured, Worked};
 use crate::harness::{DurableHarness, fiat_order};
-use crate::http::{Client, Keys, Served, request};
+use crate::http::{Client, Keys, Served, get, request};
+use crate::proc;
 use crate::progress;
 
-/// Orders made beforehand for each second of measuring.
-const ORDERS_A_SECOND: usize = 4_000;
-const ACCEPTED: u16 = 202;
-const OK: u16 = 200;
+/// Made beforehand for each second of measuring.
+pub(super) const ORDERS_A_SECOND: usize = 4_000;
 
-/// Until when orders are sent, and how many are made for the time until then.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Until {
-    time: Duration,
-    orders: usize,
-}
-
-impl Until {
-    pub(super) fn after(seconds: u64) -> anyhow::Result<Self> {
-        let orders = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
-        Ok(Self { time: Duration::from_secs(seconds), orders })
-    }
-
-    pub(super) const fn sent(orders: usize) -> Self {
-        Self { time: Duration::MAX, orders }
-    }
-}
-
-/// A reader of the partner's completed orders.
 #[derive(Clone)]
 pub(super) struct Follower {
     address: SocketAddr,
-    api_key: String,
+    keys: Keys,
     cursor: Option<String>,
-}
-
-/// What the callers' thread returns.
-struct Driven {
-    follower: Follower,
-    orders: usize,
-    elapsed: Duration,
-    worked: Duration,
 }
 
 impl Follower {
     pub(super) async fn connect(served: &Served) -> anyhow::Result<Self> {
-        let mut follower =
-            Self { address: served.address, api_key: served.keys.api_key.clone(), cursor: None };
+        let mut follower = Self { address: served.address, keys: served.keys.clone(), cursor: None };
         let mut client = Client::connect(served.address).await?;
         ensure!(follower.page(&mut client, 0).await? == 0, "the feed is not empty");
         Ok(follower)
@@ -65,14 +35,10 @@ impl Follower {
     /// Reads the next completed orders, and waits for them, and returns their number.
     async fn page(&mut self, client: &mut Client, wait: u64) -> anyhow::Result<usize> {
         let since = self.cursor.as_ref().map_or_else(String::new, |cursor| format!("&since={cursor}"));
-        let head = format!(
-            "GET /v1/events?type=payout.completed&limit=100&wait={wait}{since} HTTP/1.1\r\nhost: dvp\r\n\
-             x-api-key: {}\r\n\r\n",
-            self.api_key
-        );
-        let answered = client.ask(head.as_bytes()).await?;
+        let path = format!("/v1/events?type=payout.completed&limit=100&wait={wait}{since}");
+        let answered = client.ask(&get(&path, &self.keys)).await?;
         let text = client.text();
-        ensure!(answered == OK, "{answered}: {text}");
+        ensure!(answered == 200, "{answered}: {text}");
         let body = text.split_once("\r\n\r\n").context("an answer without a body")?.1;
         let page: Value = serde_json::from_str(body)?;
         self.cursor = Some(page["nextCursor"].as_str().context("no cursor")?.to_owned());
@@ -84,27 +50,25 @@ impl Follower {
     pub(super) async fn settle(
         &mut self,
         harness: &DurableHarness,
-        served: &Served,
         window: usize,
-        until: Until,
+        (orders, time): (usize, Duration),
     ) -> anyhow::Result<(usize, Measured)> {
-        let (Until { time, orders }, keys) = (until, served.keys.clone());
-        let requests = tokio::task::spawn_blocking(move || requests(orders, &keys)).await??;
+        let keys = self.keys.clone();
+        let requests = move || (0..orders).map(|_| request(&fiat_order(), &keys)).collect();
+        let requests: anyhow::Result<_> = tokio::task::spawn_blocking(requests).await?;
         let before = Worked::by(harness.database.postgres.pid());
-        let follower = self.clone();
-        let driven = tokio::task::spawn_blocking(move || follower.drive(requests, window, time)).await??;
-        let Driven { follower, orders, elapsed, worked } = driven;
+        let (mut follower, requests) = (self.clone(), requests?);
+        let driven = tokio::task::spawn_blocking(move || {
+            let worked = proc::worked_by_this_thread();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (orders, elapsed) = runtime.block_on(follower.run(requests, window, time))?;
+            let worked = proc::worked_by_this_thread().saturating_sub(worked);
+            anyhow::Ok((follower, before.each(orders, elapsed, worked), orders))
+        });
+        let (follower, measured, orders) = driven.await??;
         *self = follower;
         progress::done(format!("{orders} orders over REST"));
-        Ok((orders, before.each(orders, elapsed, worked)))
-    }
-
-    fn drive(mut self, requests: Vec<Vec<u8>>, window: usize, time: Duration) -> anyhow::Result<Driven> {
-        let worked = cpu::worked_by_this_thread();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (orders, elapsed) = runtime.block_on(self.run(requests, window, time))?;
-        let worked = cpu::worked_by_this_thread().saturating_sub(worked);
-        Ok(Driven { follower: self, orders, elapsed, worked })
+        Ok((orders, measured))
     }
 
     async fn run(
@@ -131,7 +95,7 @@ impl Follower {
                         return anyhow::Ok(sent);
                     };
                     let answered = client.ask(&request).await?;
-                    ensure!(answered == ACCEPTED, "{answered}: {}", client.text());
+                    ensure!(answered == 202, "{answered}: {}", client.text());
                     sent = sent.saturating_add(1);
                 }
             });
@@ -148,8 +112,4 @@ impl Follower {
         }
         Ok((settled, started.elapsed()))
     }
-}
-
-fn requests(count: usize, keys: &Keys) -> anyhow::Result<Vec<Vec<u8>>> {
-    (0..count).map(|_| request(&fiat_order(), keys)).collect()
 }

@@ -15,7 +15,6 @@ use dvp_testing::Harness;
 use futures_util::future::join_all;
 
 const WRITERS: u64 = 16;
-/// Transactions of each writer.
 const COMMITS: u64 = 30;
 /// A reader without a new event for this time has missed one.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -58,7 +57,6 @@ async fn write(pool: &PgPool, tenant: &Tenant, writer: u64) {
     }
 }
 
-/// Pages as a partner would.
 async fn read(pool: &PgPool, tenant: &Tenant) {
     let (mut after, mut last_new) = (0, Instant::now());
     let mut sequences: BTreeMap<String, i64> = BTreeMap::new();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dvp_benches::fix_orders::{Gateway, Subject};
+use dvp_benches::fix_orders::Gateway;
 use dvp_benches::harness::DurableHarness;
 use dvp_benches::history::{self, HistorySize};
 use dvp_benches::http::Served;
@@ -78,7 +78,6 @@ const ROUNDS: usize = 2;
 /// use one plan for all values.
 const REQUESTS: usize = 8;
 
-/// The youngest order whose personal data can be erased.
 async fn erase_one(harness: &DurableHarness) {
     let mut conn = harness.pool().acquire().await.unwrap();
     let (maker, mut erased) = (Maker { operator: "jo", reason: "asked", evidence: "ticket" }, false);
@@ -181,7 +180,7 @@ async fn no_statement_scans_what_grows() {
     for _ in 0..ROUNDS {
         jobs(&harness).await;
     }
-    let gateway = Gateway::start(&harness, Subject { archives: true, settles: true }).await.unwrap();
+    let gateway = Gateway::start(&harness, true).await.unwrap();
     gateway.fill(20).await.unwrap();
     gateway.stop().await.unwrap();
     let growing = plans::growing(harness.pool()).await.unwrap();

@@ -1,7 +1,6 @@
 //! Bad days with a seed: each drill makes one happen and asks whether every promise was kept. It ends with a failure
 //! and the seed when one was not.
 
-mod chain_sim;
 mod scenes;
 
 use std::process::ExitCode;
@@ -14,8 +13,7 @@ use dvp_benches::hostile::HostileDrill;
 use dvp_benches::patroni::PatroniDrill;
 use dvp_benches::processes::ProcessesDrill;
 
-use crate::chain_sim::ChainSim;
-use crate::scenes::{Alerts, ChainFaults, Chains, Month, Restore};
+use crate::scenes::{Alerts, ChainFaults, ChainSim, Chains, Month, Restore};
 
 /// Bad days with a seed: each drill makes one happen and asks whether every promise was kept.
 #[derive(Parser)]

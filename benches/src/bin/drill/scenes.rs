@@ -1,17 +1,18 @@
-//! Drills whose scenes tests share: a run that breaks a promise panics, and a run that keeps all says what it did.
+//! Drills whose scenes tests share: a run that breaks a promise panics, and a run that keeps all says what it did. And
+//! simulated chains under the indexer, and simulated nodes under the relayer.
 
-use std::collections::BTreeMap;
-use std::time::Instant;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use dvp_benches::drill::{Drill, Report};
 use dvp_benches::scenes::alert_table::{CAUSES, Cause, SHORT};
 use dvp_benches::scenes::{alert_causes, chain_faults, chain_isolation};
+use dvp_chain_indexer::sim::{SimDatabase, run_relay_seed, run_seed};
 use dvp_testing::month::{self, MonthPlan};
 use dvp_testing::restore::{self, RestorePlan};
 use serde_json::json;
 
-/// A report of what a scene said.
 fn said(text: &str) -> Report {
     let mut report = Report::default();
     text.lines().for_each(|line| report.list("lines", json!(line)));
@@ -23,7 +24,7 @@ pub(crate) struct ChainFaults;
 impl Drill for ChainFaults {
     const NAME: &'static str = "chain-faults";
 
-    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
+    async fn run_in(&self, seed: u64, _: &Path) -> anyhow::Result<Report> {
         let scale = chain_faults::ReorgScale { wallets: 7, orders_of_each: 4, reorgs: 15 };
         Ok(said(&chain_faults::run(seed, scale).await))
     }
@@ -35,7 +36,7 @@ impl Drill for Chains {
     const NAME: &'static str = "chains";
 
     /// Each fault twice. The other chain's orders may take twice their usual time: the faults share its two processors.
-    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
+    async fn run_in(&self, seed: u64, _: &Path) -> anyhow::Result<Report> {
         let scale = chain_isolation::IsolationScale { faults: 14, orders: 5, percent_max: 200 };
         Ok(said(&chain_isolation::run(seed, scale).await))
     }
@@ -62,7 +63,7 @@ fn cause(name: &str) -> Result<Cause, String> {
 impl Drill for Alerts {
     const NAME: &'static str = "alerts";
 
-    async fn run(&self, _seed: u64) -> anyhow::Result<Report> {
+    async fn run_in(&self, _: u64, _: &Path) -> anyhow::Result<Report> {
         let all = CAUSES.iter().map(|one| one.cause);
         let causes: Vec<Cause> = match (self.causes, self.only.is_empty()) {
             (false, _) => all.take(SHORT).collect(),
@@ -86,7 +87,7 @@ pub(crate) struct Month {
 impl Drill for Month {
     const NAME: &'static str = "month";
 
-    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
+    async fn run_in(&self, seed: u64, _: &Path) -> anyhow::Result<Report> {
         let of = month::run(MonthPlan { seed, orders: self.orders, days: self.days }).await;
         let mut report = Report::default();
         report.count("orders", of.orders);
@@ -117,33 +118,65 @@ pub(crate) struct Restore {
 impl Drill for Restore {
     const NAME: &'static str = "restore";
 
-    async fn run(&self, seed: u64) -> anyhow::Result<Report> {
-        let began = Instant::now();
+    async fn run_in(&self, seed: u64, _: &Path) -> anyhow::Result<Report> {
         let of = restore::run(RestorePlan { seed, orders: self.orders }).await;
-        let seconds = began.elapsed().as_secs();
-        let listed = |states: &BTreeMap<String, u64>| {
-            states.iter().map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(", ")
-        };
-        let line = format!(
-            "seed {seed}: restored with {}; ended with {} in {seconds} s, {} closed and {} filled again by operators; {} facts \
-             were kept, {} payments on chains, {} by the bank, {} of them of {} forgotten orders: none twice",
-            listed(&of.restored_as),
-            listed(&of.ended_as),
-            of.closed,
-            of.filled_again,
-            of.kept,
-            of.paid_on_chain,
-            of.payments,
-            of.forgotten_payments,
-            of.forgotten
-        );
-        let json = json!({
-            "seed": seed, "seconds": seconds, "restoredAs": of.restored_as, "endedAs": of.ended_as,
-            "forgotten": of.forgotten, "forgottenPayments": of.forgotten_payments, "payments": of.payments,
-            "paidOnChain": of.paid_on_chain, "closed": of.closed, "filledAgain": of.filled_again, "keptFacts": of.kept,
-        });
         let mut report = Report::default();
-        report.line("runs", line, json);
+        of.restored_as.iter().for_each(|(state, count)| report.kind("restoredAs", state, *count));
+        of.ended_as.iter().for_each(|(state, count)| report.kind("endedAs", state, *count));
+        report.count("forgotten", of.forgotten);
+        report.count("forgottenPayments", of.forgotten_payments);
+        report.count("payments", of.payments);
+        report.count("paidOnChain", of.paid_on_chain);
+        report.count("closed", of.closed);
+        report.count("filledAgain", of.filled_again);
+        report.count("keptFacts", of.kept);
+        Ok(report)
+    }
+}
+
+/// Databases that no seed uses.
+#[derive(Default)]
+pub(crate) struct ChainSim(Mutex<Vec<SimDatabase>>);
+
+impl Drill for ChainSim {
+    const NAME: &'static str = "chain-sim";
+    const AT_ONCE: usize = 3;
+
+    async fn run_in(&self, seed: u64, _: &Path) -> anyhow::Result<Report> {
+        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let database = match free {
+            Some(database) => database,
+            None => SimDatabase::create().await?,
+        };
+        let mut report = Report::default();
+        match run_seed(&database, seed).await {
+            Ok(of) => {
+                report.count("blocks", of.blocks);
+                report.count("events", u64::try_from(of.events)?);
+                report.count("reorgs", of.reorgs);
+                report.count("steps", of.steps);
+                report.count("calls", of.calls);
+                report.count("errors", of.errors);
+                report.count("disturbed", of.disturbed);
+                report.count("unwound", of.unwound);
+                report.count("repaired", of.repaired);
+                report.count("halts", of.halted);
+            }
+            Err(broken) => report.broken.push(broken),
+        }
+        match run_relay_seed(&database, seed).await {
+            Ok(of) => {
+                report.kind("relayer", "commands", of.commands);
+                report.kind("relayer", "transactions", of.transactions);
+                report.kind("relayer", "reorgs", of.reorgs.into());
+                report.kind("relayer", "steps", of.steps.into());
+                report.kind("relayer", "calls", of.calls);
+                report.kind("relayer", "errors", of.errors.into());
+                report.kind("relayer", "disturbed", of.disturbed.into());
+            }
+            Err(broken) => report.broken.push(format!("relayer: {broken}")),
+        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(database);
         Ok(report)
     }
 }

@@ -32,7 +32,6 @@ impl Template {
     }
 }
 
-/// The value of a field.
 #[derive(Debug, Clone)]
 pub(super) enum Poisoned {
     Is(Value),
@@ -64,7 +63,6 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// The order's own id.
     pub(super) const ID: Self = Self::new(&["/intentId"], 11);
 
     pub(super) const fn new(pointers: Pointers, tag: u32) -> Self {
@@ -94,7 +92,6 @@ impl Case {
         Self { template, at, value, then: Then::Nothing }
     }
 
-    /// With a text.
     pub(super) fn is(template: Template, at: Field, text: &str) -> Self {
         Self::of(template, at, Poisoned::Is(json!(text)))
     }
@@ -115,108 +112,95 @@ impl Case {
     }
 }
 
-/// Fields whose text is an identifier or a code.
-const IDS: [(Template, Pointers, u32); 24] = {
-    use Template::{CoinToFiat, FiatToFiat, FiatToToken, Legacy, TokenToFiat};
-    [
-        (FiatToFiat, &["/user"], 20_021),
-        (CoinToFiat, &["/user"], 20_021),
-        (FiatToFiat, &["/quoteId"], 117),
-        (FiatToFiat, &["/outputRecipient"], 20_020),
-        (FiatToToken, &["/outputRecipient"], 20_020),
-        (FiatToFiat, &["/inputAsset/symbol"], 55),
-        (FiatToFiat, &["/inputAsset/chain"], 0),
-        (FiatToFiat, &["/inputAsset/currency"], 0),
-        (FiatToFiat, &["/outputAsset/symbol"], 0),
-        (FiatToFiat, &["/outputAsset/chain"], 0),
-        (FiatToFiat, &["/outputAsset/currency"], 0),
-        (FiatToFiat, &["/beneficiary/account"], 20_011),
-        (FiatToToken, &["/outputAsset/address"], 0),
-        (FiatToToken, &["/beneficiary/account"], 1),
-        (TokenToFiat, &["/inputAsset/chain"], 0),
-        (TokenToFiat, &["/inputAsset/address"], 0),
-        (TokenToFiat, &["/beneficiary/account"], 20_011),
-        (TokenToFiat, &["/outputRecipient"], 0),
-        (TokenToFiat, &["/permit/token"], 0),
-        (TokenToFiat, &["/permit/spender"], 0),
-        (TokenToFiat, &["/permit/signature"], 20_003),
-        (Legacy, &["/clientRef"], 0),
-        (Legacy, &["/pair/source"], 0),
-        (Legacy, &["/strategy"], 0),
-    ]
+use Template::{
+    CoinToFiat, FiatExactOutput, FiatRange, FiatToCoin, FiatToFiat, FiatToToken, Legacy, TokenExactOutput,
+    TokenRange, TokenToFiat, TokenToToken,
 };
+
+/// Fields whose text is an identifier or a code.
+const IDS: [(Template, Pointers, u32); 24] = [
+    (FiatToFiat, &["/user"], 20_021),
+    (CoinToFiat, &["/user"], 20_021),
+    (FiatToFiat, &["/quoteId"], 117),
+    (FiatToFiat, &["/outputRecipient"], 20_020),
+    (FiatToToken, &["/outputRecipient"], 20_020),
+    (FiatToFiat, &["/inputAsset/symbol"], 55),
+    (FiatToFiat, &["/inputAsset/chain"], 0),
+    (FiatToFiat, &["/inputAsset/currency"], 0),
+    (FiatToFiat, &["/outputAsset/symbol"], 0),
+    (FiatToFiat, &["/outputAsset/chain"], 0),
+    (FiatToFiat, &["/outputAsset/currency"], 0),
+    (FiatToFiat, &["/beneficiary/account"], 20_011),
+    (FiatToToken, &["/outputAsset/address"], 0),
+    (FiatToToken, &["/beneficiary/account"], 1),
+    (TokenToFiat, &["/inputAsset/chain"], 0),
+    (TokenToFiat, &["/inputAsset/address"], 0),
+    (TokenToFiat, &["/beneficiary/account"], 20_011),
+    (TokenToFiat, &["/outputRecipient"], 0),
+    (TokenToFiat, &["/permit/token"], 0),
+    (TokenToFiat, &["/permit/spender"], 0),
+    (TokenToFiat, &["/permit/signature"], 20_003),
+    (Legacy, &["/clientRef"], 0),
+    (Legacy, &["/pair/source"], 0),
+    (Legacy, &["/strategy"], 0),
+];
 
 /// Fields whose text is a line of any content.
-const TEXTS: [(Template, Pointers, u32); 15] = {
-    use Template::{FiatToFiat, TokenToFiat};
-    [
-        (FiatToFiat, &["/beneficiary/name"], 20_010),
-        (TokenToFiat, &["/beneficiary/name"], 20_010),
-        (FiatToFiat, &["/beneficiary/bank"], 20_015),
-        (FiatToFiat, &["/beneficiary/swiftCode"], 20_014),
-        (FiatToFiat, &["/beneficiary/country"], 20_012),
-        (FiatToFiat, &["/beneficiary/address/line1"], 20_016),
-        (FiatToFiat, &["/beneficiary/address/city"], 20_017),
-        (FiatToFiat, &["/beneficiary/address/state"], 20_018),
-        (FiatToFiat, &["/beneficiary/address/postalCode"], 20_019),
-        (FiatToFiat, &["/metadata/senderKycHash"], 58),
-        (FiatToFiat, &["/metadata/depositReference"], 0),
-        (FiatToFiat, &["/metadata/currency"], 0),
-        (FiatToFiat, &["/metadata/targetStablecoin"], 0),
-        (FiatToFiat, &["/metadata/beneficiaryAccount"], 0),
-        (FiatToFiat, &["/metadata/beneficiaryName"], 0),
-    ]
-};
+const TEXTS: [(Template, Pointers, u32); 15] = [
+    (FiatToFiat, &["/beneficiary/name"], 20_010),
+    (TokenToFiat, &["/beneficiary/name"], 20_010),
+    (FiatToFiat, &["/beneficiary/bank"], 20_015),
+    (FiatToFiat, &["/beneficiary/swiftCode"], 20_014),
+    (FiatToFiat, &["/beneficiary/country"], 20_012),
+    (FiatToFiat, &["/beneficiary/address/line1"], 20_016),
+    (FiatToFiat, &["/beneficiary/address/city"], 20_017),
+    (FiatToFiat, &["/beneficiary/address/state"], 20_018),
+    (FiatToFiat, &["/beneficiary/address/postalCode"], 20_019),
+    (FiatToFiat, &["/metadata/senderKycHash"], 58),
+    (FiatToFiat, &["/metadata/depositReference"], 0),
+    (FiatToFiat, &["/metadata/currency"], 0),
+    (FiatToFiat, &["/metadata/targetStablecoin"], 0),
+    (FiatToFiat, &["/metadata/beneficiaryAccount"], 0),
+    (FiatToFiat, &["/metadata/beneficiaryName"], 0),
+];
 
 const DOCUMENTS: [(Template, Pointers); 4] = [
-    (Template::FiatToFiat, &["/metadata"]),
-    (Template::FiatToFiat, &["/metadata/travelRuleData"]),
-    (Template::FiatToFiat, &["/beneficiary/travelRuleData"]),
-    (Template::TokenToFiat, &["/metadata"]),
+    (FiatToFiat, &["/metadata"]),
+    (FiatToFiat, &["/metadata/travelRuleData"]),
+    (FiatToFiat, &["/beneficiary/travelRuleData"]),
+    (TokenToFiat, &["/metadata"]),
 ];
 
-/// Fields with few values.
 const CHOICES: [(Template, Pointers, u32, &[&str]); 11] = [
-    (Template::FiatToFiat, &["/inputAsset/type"], 0, &["erc20", "native"]),
-    (Template::TokenToFiat, &["/outputAsset/type"], 0, &["erc20", "native"]),
-    (Template::FiatToFiat, &["/side"], 0, &["buy", "sell"]),
-    (Template::FiatExactOutput, &["/side"], 0, &["buy", "sell"]),
-    (Template::FiatToFiat, &["/actorType"], 0, &["retail"]),
-    (Template::TokenToFiat, &["/actorType"], 0, &["retail"]),
-    (Template::FiatToFiat, &["/settlementType"], 0, &["onchain", "offchain"]),
-    (Template::TokenToToken, &["/settlementType"], 0, &["offchain"]),
-    (Template::FiatToFiat, &["/beneficiary/payoutMethod"], 20_013, &["sepa", "ach", "swift"]),
-    (Template::FiatToFiat, &["/beneficiary/country"], 20_012, &["ZZ", "aq", "KP", ""]),
-    (
-        Template::FiatToFiat,
-        &["/beneficiary/swiftCode"],
-        20_014,
-        &["nonsense!", "DEUTDEFF", "deutdeffxxx", "A"],
-    ),
+    (FiatToFiat, &["/inputAsset/type"], 0, &["erc20", "native"]),
+    (TokenToFiat, &["/outputAsset/type"], 0, &["erc20", "native"]),
+    (FiatToFiat, &["/side"], 0, &["buy", "sell"]),
+    (FiatExactOutput, &["/side"], 0, &["buy", "sell"]),
+    (FiatToFiat, &["/actorType"], 0, &["retail"]),
+    (TokenToFiat, &["/actorType"], 0, &["retail"]),
+    (FiatToFiat, &["/settlementType"], 0, &["onchain", "offchain"]),
+    (TokenToToken, &["/settlementType"], 0, &["offchain"]),
+    (FiatToFiat, &["/beneficiary/payoutMethod"], 20_013, &["sepa", "ach", "swift"]),
+    (FiatToFiat, &["/beneficiary/country"], 20_012, &["ZZ", "aq", "KP", ""]),
+    (FiatToFiat, &["/beneficiary/swiftCode"], 20_014, &["nonsense!", "DEUTDEFF", "deutdeffxxx", "A"]),
 ];
 
-const AMOUNTS: [(Template, Pointers); 14] = {
-    use Template::{
-        CoinToFiat, FiatExactOutput, FiatRange, FiatToCoin, FiatToFiat, FiatToToken, Legacy,
-        TokenExactOutput, TokenRange, TokenToFiat, TokenToToken,
-    };
-    [
-        (FiatToFiat, &["/inputAmountMinor"]),
-        (FiatToFiat, &["/minOutputAmountMinor"]),
-        (FiatToToken, &["/inputAmountMinor"]),
-        (FiatToCoin, &["/inputAmountMinor"]),
-        (FiatExactOutput, &["/output/targetAmountMinor", "/output/limitAmountMinor"]),
-        (FiatExactOutput, &["/input/limitAmountMinor"]),
-        (FiatRange, &["/output/targetAmountMinor"]),
-        (FiatRange, &["/output/limitAmountMinor"]),
-        (TokenRange, &["/output/targetAmountMinor"]),
-        (TokenToFiat, &["/inputAmountMinor", "/permit/amountMinor"]),
-        (TokenExactOutput, &["/output/targetAmountMinor", "/output/limitAmountMinor"]),
-        (TokenToToken, &["/inputAmountMinor", "/permit/amountMinor"]),
-        (CoinToFiat, &["/inputAmountMinor"]),
-        (Legacy, &["/amount"]),
-    ]
-};
+const AMOUNTS: [(Template, Pointers); 14] = [
+    (FiatToFiat, &["/inputAmountMinor"]),
+    (FiatToFiat, &["/minOutputAmountMinor"]),
+    (FiatToToken, &["/inputAmountMinor"]),
+    (FiatToCoin, &["/inputAmountMinor"]),
+    (FiatExactOutput, &["/output/targetAmountMinor", "/output/limitAmountMinor"]),
+    (FiatExactOutput, &["/input/limitAmountMinor"]),
+    (FiatRange, &["/output/targetAmountMinor"]),
+    (FiatRange, &["/output/limitAmountMinor"]),
+    (TokenRange, &["/output/targetAmountMinor"]),
+    (TokenToFiat, &["/inputAmountMinor", "/permit/amountMinor"]),
+    (TokenExactOutput, &["/output/targetAmountMinor", "/output/limitAmountMinor"]),
+    (TokenToToken, &["/inputAmountMinor", "/permit/amountMinor"]),
+    (CoinToFiat, &["/inputAmountMinor"]),
+    (Legacy, &["/amount"]),
+];
 
 /// One minor unit, the first that is worth one of the output's, and the largest numbers of each width.
 const NUMBERS: [&str; 10] = [
@@ -242,7 +226,6 @@ const SIMULATED: [&str; 8] = ["0001", "0002", "0003", "0004", "0005", "0006", "0
 /// And the bank in files: what it never answers is waited for as long as its rail allows, which is days.
 const BANK: [&str; 9] = ["0001", "0002", "0003", "0004", "0005", "0009", "0010", "0011", "0012"];
 
-/// The addresses of a chain that are poison.
 pub(super) struct Addresses {
     pub recipients: Vec<String>,
     pub payees: Vec<String>,
@@ -262,10 +245,6 @@ pub(super) fn all(
     is_there: impl Fn(Field) -> bool,
     dice: &mut Dice,
 ) -> Vec<Case> {
-    use Template::{
-        CoinToFiat, FiatRange, FiatToCoin, FiatToFiat, TokenExactOutput, TokenRange, TokenToFiat,
-        TokenToToken,
-    };
     let mut cases = texts();
     cases.extend(own);
     cases.extend(terms());
@@ -294,7 +273,6 @@ pub(super) fn all(
 
 /// Orders that once kept all others of their kind from their end.
 fn known(Addresses { recipients, payees }: &Addresses, has_bank: bool) -> Vec<Case> {
-    use Template::{FiatToCoin, FiatToFiat, FiatToToken, TokenToFiat, TokenToToken};
     let to =
         |template, address: &String| Case::is(template, Field::new(&["/outputRecipient"], 20_020), address);
     // The zero address is the first one.
@@ -331,7 +309,7 @@ fn texts() -> Vec<Case> {
     let mut cases = Vec::new();
     for field in [Field::ID, Field::rest(&["/clientReference"])] {
         let lines = LINES.map(str::to_owned).into_iter().chain(longest(128));
-        cases.extend(lines.map(|line| Case::of(Template::FiatToFiat, field, Poisoned::Unique(line))));
+        cases.extend(lines.map(|line| Case::of(FiatToFiat, field, Poisoned::Unique(line))));
     }
     let ids = IDS.into_iter().map(|field| (field, 128));
     for ((template, pointers, tag), length) in ids.chain(TEXTS.into_iter().map(|field| (field, 1024))) {
@@ -348,7 +326,6 @@ fn texts() -> Vec<Case> {
 
 /// Documents, amounts in minor units, and the older surface.
 fn own() -> Vec<Case> {
-    use Template::Legacy;
     let mut cases = Vec::new();
     for (template, pointers) in DOCUMENTS {
         let documents = documents().into_iter().map(Poisoned::Is);
@@ -370,7 +347,6 @@ fn own() -> Vec<Case> {
 
 /// Times, nonces and amounts of permits.
 fn terms() -> Vec<Case> {
-    use Template::{CoinToFiat, FiatRange, FiatToFiat, FiatToToken, TokenRange, TokenToFiat, TokenToToken};
     let mut cases = Vec::new();
     for template in [FiatToFiat, FiatRange, FiatToToken, TokenToFiat, TokenRange, TokenToToken, CoinToFiat] {
         let at = |time| Case::of(template, Field::new(&["/deadline"], 126), time);
@@ -396,9 +372,7 @@ fn terms() -> Vec<Case> {
     cases
 }
 
-/// Accounts with which the rails misbehave.
 fn misbehaving(has_bank: bool) -> Vec<Case> {
-    use Template::{FiatRange, FiatToFiat, TokenRange, TokenToFiat};
     let suffixes: &[&str] = if has_bank { &BANK } else { &SIMULATED };
     let mut cases = Vec::new();
     for template in [FiatToFiat, FiatRange, TokenToFiat, TokenRange] {
@@ -412,7 +386,6 @@ fn misbehaving(has_bank: bool) -> Vec<Case> {
 }
 
 fn to_addresses(Addresses { recipients, payees }: &Addresses) -> Vec<Case> {
-    use Template::{CoinToFiat, FiatToCoin, FiatToToken, TokenToFiat, TokenToToken};
     let all = || recipients.iter().chain(payees);
     let mut cases = Vec::new();
     for template in [FiatToCoin, FiatToToken, TokenToToken] {

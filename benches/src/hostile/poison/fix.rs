@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use dvp_domain::intent::Permit;
-use dvp_fix::UtcNanos;
+use dvp_core::context::now;
 use dvp_fix::codec::Message;
 use serde_json::json;
 use tokio::sync::watch;
@@ -16,13 +14,11 @@ use super::cases::{self, Addresses, Case, Field, Poisoned, Template, Then};
 use super::ground::{FreshWallet, Ground};
 use super::{Accepted, Poisoning, Sent, Surface};
 use crate::crash::process::text;
-use crate::crash::rest::unix_secs;
 use crate::dice::Dice;
 use crate::hostile::fix_peers::carry_on;
-use crate::hostile::peer::Peer;
-use crate::wire::{Fields, Line, fields, readable, utc, visible};
+use crate::hostile::target::Peer;
+use crate::wire::{Fields, Line, after, fields, permit_fields, readable, utc, visible};
 
-/// An answer that takes longer is missing.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 24);
@@ -46,29 +42,25 @@ const fn terms(template: Template) -> [&'static str; 3] {
     }
 }
 
-/// Quantities, prices and whole numbers.
-const NUMBERS: [(Template, u32, &[&str]); 7] = {
-    use Template::{CoinToFiat, FiatToCoin, FiatToFiat, TokenRange, TokenToFiat, TokenToToken};
-    const QUANTITIES: &[&str] = &[
-        "0.01",
-        "0.000001",
-        "0.000000000000000001",
-        "1.10",
-        "000000100",
-        "18446744073709551615",
-        "3402823669209384634633746074317682114.55",
-    ];
-    const PRICES: &[&str] = &["0.000000000000001", "79228162514264337593543950335", "1", "0.92", "000.5"];
-    [
-        (FiatToFiat, 38, QUANTITIES),
-        (TokenToFiat, 38, QUANTITIES),
-        (TokenToToken, 38, QUANTITIES),
-        (FiatToCoin, 38, QUANTITIES),
-        (CoinToFiat, 38, QUANTITIES),
-        (FiatToFiat, 44, PRICES),
-        (TokenRange, 20_030, PRICES),
-    ]
-};
+const QUANTITIES: &[&str] = &[
+    "0.01",
+    "0.000001",
+    "0.000000000000000001",
+    "1.10",
+    "000000100",
+    "18446744073709551615",
+    "3402823669209384634633746074317682114.55",
+];
+const PRICES: &[&str] = &["0.000000000000001", "79228162514264337593543950335", "1", "0.92", "000.5"];
+const NUMBERS: [(Template, u32, &[&str]); 7] = [
+    (Template::FiatToFiat, 38, QUANTITIES),
+    (Template::TokenToFiat, 38, QUANTITIES),
+    (Template::TokenToToken, 38, QUANTITIES),
+    (Template::FiatToCoin, 38, QUANTITIES),
+    (Template::CoinToFiat, 38, QUANTITIES),
+    (Template::FiatToFiat, 44, PRICES),
+    (Template::TokenRange, 20_030, PRICES),
+];
 
 const CHOICES: [(Template, u32, &[&str]); 3] = [
     (Template::FiatToFiat, 54, &["1"]),
@@ -76,7 +68,6 @@ const CHOICES: [(Template, u32, &[&str]); 3] = [
     (Template::TokenToFiat, 59, &["3", "4"]),
 ];
 
-/// The cases of FIX.
 pub(super) fn all(addresses: &Addresses, has_bank: bool, dice: &mut Dice) -> Vec<Case> {
     let mut own = Vec::new();
     for (template, tag, values) in NUMBERS.into_iter().chain(CHOICES) {
@@ -110,7 +101,6 @@ pub(super) async fn run(plan: Poisoning, cases: Vec<Case>) -> anyhow::Result<Sen
     Ok(client.sent)
 }
 
-/// An order without its first answer.
 struct Waiting {
     seq: u64,
     case: Case,
@@ -235,7 +225,6 @@ impl Client {
         self.peer.promises.check(is_named, promise, || format!("{}: {}", case.describe(), readable(message)));
     }
 
-    /// Orders whose answer is missing.
     fn give_up(&mut self) {
         let promises = &self.peer.promises;
         self.waiting.retain(|id, one| {
@@ -251,7 +240,7 @@ impl Client {
         let [symbol, quantity, price] = terms(case.template);
         let mut body = fields(&[(11, id), (21, "1"), (38, quantity), (40, "2"), (44, price), (54, "2")]);
         // It ends soon, unless that is what is poisoned.
-        let expires = after(Duration::from_secs(20))?;
+        let expires = after(Duration::from_secs(20)).to_millis_text();
         body.extend(fields(&[(55, symbol), (59, "6"), (60, &utc()), (126, &expires)]));
         body.extend(fields(&[(20_010, "Jane Doe"), (20_011, "000123456789"), (20_012, "US")]));
         body.extend(fields(&[(20_013, "wire"), (20_014, "SANDUS33"), (20_016, "1 Main Street")]));
@@ -267,8 +256,12 @@ impl Client {
         }
         let value = match &case.value {
             Poisoned::Is(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-            Poisoned::MillisFromNow(millis) => after(Duration::from_millis(u64::try_from(*millis)?))?,
-            Poisoned::SecondsFromNow(seconds) => unix_secs()?.saturating_add_signed(*seconds).to_string(),
+            Poisoned::MillisFromNow(millis) => {
+                after(Duration::from_millis(u64::try_from(*millis)?)).to_millis_text()
+            }
+            Poisoned::SecondsFromNow(seconds) => {
+                now().unix_secs().saturating_add_signed(*seconds).to_string()
+            }
             Poisoned::Unique(_) => id.to_owned(),
         };
         if let Some(fresh) = wallet {
@@ -299,16 +292,7 @@ fn permit(case: &Case, value: &str, fresh: &FreshWallet) -> anyhow::Result<Field
         20_004 => unsigned["amountMinor"] = json!(value),
         _ => {}
     }
-    let permit: Permit = fresh.wallet.signed(serde_json::from_value(unsigned)?)?;
-    let (nonce, deadline) = (permit.nonce.to_string(), permit.deadline.to_string());
-    Ok(fields(&[(20_001, &nonce), (20_002, &deadline), (20_003, &permit.signature)]))
-}
-
-/// A moment from now as FIX writes it.
-fn after(pause: Duration) -> anyhow::Result<String> {
-    let at = SystemTime::now().checked_add(pause).context("a time")?;
-    let since = at.duration_since(SystemTime::UNIX_EPOCH)?;
-    Ok(UtcNanos(u64::try_from(since.as_nanos())?).to_millis_text())
+    Ok(permit_fields(&fresh.wallet.signed(serde_json::from_value(unsigned)?)?))
 }
 
 /// Never without a time.

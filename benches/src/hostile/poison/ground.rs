@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::cases::Then;
 use crate::crash::process::text;
 use crate::crash::rest::Wallet;
-use crate::settle::chain::{ALLOWANCES, BALANCES, Rpc, slot, stored};
+use crate::rpc::{ALLOWANCES, BALANCES, Rpc, slot, stored};
 
 /// Where the permit contract keeps its nonces: two words of EIP-712 come first.
 const NONCES: u8 = 2;
@@ -26,7 +26,6 @@ pub(in crate::hostile) struct FreshWallet {
     pub address: Address,
 }
 
-/// The chain and its addresses.
 #[derive(Clone)]
 pub(in crate::hostile) struct Ground {
     rpc: Rpc,

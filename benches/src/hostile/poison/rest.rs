@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use dvp_core::context::now;
 use dvp_domain::intent::Permit;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -13,9 +14,9 @@ use super::cases::{Case, Poisoned, Template, Then};
 use super::ground::FreshWallet;
 use super::{Accepted, Poisoning, Sent, Surface};
 use crate::crash::process::text;
-use crate::crash::rest::{deliver_token, fiat_order, pay_with_token, unix_secs};
-use crate::hostile::peer::Peer;
+use crate::crash::rest::{bound, deliver_token, fiat_order, pay_with_token};
 use crate::hostile::promises::Promises;
+use crate::hostile::target::Peer;
 use crate::wire::visible;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -26,7 +27,6 @@ const COINS: &str = "1000000000000000";
 /// How long an order may last whose deadline is not poisoned.
 const LASTS_SECS: u64 = 20;
 
-/// A case, and the fresh wallet that signs its order.
 type Job = (Case, Option<FreshWallet>);
 
 /// Sends the cases one after the other, each when it is due.
@@ -112,7 +112,6 @@ fn check_refusal(promises: &Promises, case: &Case, status: u16, answer: &Value, 
     promises.check(is_named, "a refusal of a poisoned order names a field or a reason (REST)", told);
 }
 
-/// What follows the acceptance.
 async fn then(
     plan: &Poisoning,
     client: &reqwest::Client,
@@ -138,9 +137,8 @@ async fn then(
     }
 }
 
-/// The case's order, as it is sent now.
 fn order(ready: &Value, case: &Case, wallet: Option<&FreshWallet>) -> anyhow::Result<Value> {
-    let value = resolved(&case.value)?;
+    let value = resolved(&case.value);
     let mut order = template(ready, case.template, wallet)?;
     let is_marker = case.then != Then::Nothing && matches!(case.value, Poisoned::Unique(_));
     if is_marker {
@@ -164,20 +162,16 @@ fn order(ready: &Value, case: &Case, wallet: Option<&FreshWallet>) -> anyhow::Re
     Ok(order)
 }
 
-fn resolved(value: &Poisoned) -> anyhow::Result<Value> {
-    Ok(match value {
+fn resolved(value: &Poisoned) -> Value {
+    match value {
         Poisoned::Is(value) => value.clone(),
-        Poisoned::MillisFromNow(millis) => json!(unix_millis()?.saturating_add(*millis)),
-        Poisoned::SecondsFromNow(seconds) => json!((unix_millis()? / 1000).saturating_add(*seconds)),
+        Poisoned::MillisFromNow(millis) => json!(now().millis().saturating_add(*millis)),
+        Poisoned::SecondsFromNow(seconds) => json!((now().millis() / 1000).saturating_add(*seconds)),
         Poisoned::Unique(line) => {
             let unique = format!("{}{line}", Uuid::new_v4().simple());
             json!(unique.chars().take(128).collect::<String>())
         }
-    })
-}
-
-fn unix_millis() -> anyhow::Result<i64> {
-    Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_millis().try_into()?)
+    }
 }
 
 /// Sets a field, which may be missing in an object that is there.
@@ -197,7 +191,7 @@ fn template(ready: &Value, template: Template, wallet: Option<&FreshWallet>) -> 
         }));
     }
     let mut order = fiat_order("000123456789")?;
-    order["deadline"] = json!((unix_secs()? + LASTS_SECS) * 1000);
+    order["deadline"] = json!((now().unix_secs() + LASTS_SECS) * 1000);
     order["beneficiary"] = json!({
         "account": "000123456789", "name": "Jane Doe", "country": "US", "payoutMethod": "wire",
         "swiftCode": "SANDUS33", "bank": "Sandbox Bank",
@@ -219,10 +213,10 @@ fn template(ready: &Value, template: Template, wallet: Option<&FreshWallet>) -> 
     let receiver = text(ready, "/chain/wallets/2/address")?;
     match template {
         Template::FiatToFiat | Template::TokenToFiat | Template::Legacy => {}
-        Template::FiatExactOutput => bound(&mut order, json!("20000"), fixed("9000"))?,
-        Template::TokenExactOutput => bound(&mut order, json!(TOKENS.to_string()), fixed("900"))?,
-        Template::FiatRange => bound(&mut order, json!("10000"), falling("10900", "9000"))?,
-        Template::TokenRange => bound(&mut order, json!(TOKENS.to_string()), falling("1000", "900"))?,
+        Template::FiatExactOutput => bound(&mut order, 20_000, ["9000", "9000"])?,
+        Template::TokenExactOutput => bound(&mut order, TOKENS, ["900", "900"])?,
+        Template::FiatRange => bound(&mut order, 10_000, ["10900", "9000"])?,
+        Template::TokenRange => bound(&mut order, TOKENS, ["1000", "900"])?,
         Template::TokenToToken => deliver_token(&mut order, weth?)?,
         Template::FiatToToken => {
             order["outputAsset"] =
@@ -241,22 +235,4 @@ fn template(ready: &Value, template: Template, wallet: Option<&FreshWallet>) -> 
         }
     }
     Ok(order)
-}
-
-fn fixed(amount: &str) -> Value {
-    json!({"targetAmountMinor": amount, "limitAmountMinor": amount})
-}
-
-fn falling(target: &str, limit: &str) -> Value {
-    json!({"targetAmountMinor": target, "limitAmountMinor": limit})
-}
-
-/// Bounds in place of the flat amounts.
-fn bound(order: &mut Value, cap: Value, output: Value) -> anyhow::Result<()> {
-    let fields = order.as_object_mut().context("an order is an object")?;
-    fields.remove("inputAmountMinor");
-    fields.remove("minOutputAmountMinor");
-    fields.insert("input".to_owned(), json!({ "limitAmountMinor": cap }));
-    fields.insert("output".to_owned(), output);
-    Ok(())
 }

@@ -11,6 +11,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::{Accepted, Surface};
 use crate::crash::process::{Process, text};
+use crate::drill::until;
 use crate::hostile::loops::Samples;
 use crate::hostile::promises::Promises;
 use crate::hostile::target::Target;
@@ -23,7 +24,6 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(60);
 /// States in which an order waits for a time that it named itself: a range, and orders of the older surface.
 const RESTING: [&str; 4] = ["resting", "pending", "solving", "queued"];
 
-/// The ends of the poisoned orders.
 #[derive(Debug, Clone, Default)]
 pub(in crate::hostile) struct Endings {
     /// By the state in which they ended.
@@ -34,7 +34,6 @@ pub(in crate::hostile) struct Endings {
     pub resting: u64,
 }
 
-/// Looks at the orders of the hostile partner.
 pub(in crate::hostile) struct Inspector<'a> {
     pub process: &'a Process,
     pub target: &'a Target,
@@ -42,7 +41,6 @@ pub(in crate::hostile) struct Inspector<'a> {
     pub patience: Duration,
 }
 
-/// An order without its end.
 struct Open {
     reference: String,
     state: String,
@@ -63,7 +61,7 @@ impl Inspector<'_> {
             for one in open {
                 if RESTING.contains(&one.state.as_str()) && one.deadline > Utc::now() {
                     endings.resting += 1;
-                } else if let Some(listed) = lists.find(&one.reference) {
+                } else if let Some(listed) = lists.get(&one.reference) {
                     *endings.listed.entry(listed.clone()).or_default() += 1;
                     silent.push(one);
                 } else {
@@ -96,33 +94,27 @@ impl Inspector<'_> {
         let of = |is: &dyn Fn(&Surface) -> bool| -> Vec<String> {
             accepted.iter().filter(|one| is(&one.surface)).map(|one| one.id.clone()).collect()
         };
-        let by_rest: Vec<Row> = sqlx::query_as(
+        let rows: Vec<Row> = sqlx::query_as(
             "select e.intent_id, e.reference, e.state_name, e.terminal_at is not null, \
                     to_timestamp((e.terms #>> '{request,deadline}')::float8 / 1000) \
-             from execution e where e.intent_id = any($1)",
+             from execution e where e.intent_id = any($1) \
+             union all \
+             select o.cl_ord_id, e.reference, e.state_name, e.terminal_at is not null, \
+                    to_timestamp((e.terms #>> '{request,deadline}')::float8 / 1000) \
+             from fix_order o join execution e using (reference) where o.cl_ord_id = any($2) and o.session_id = any($3) \
+             union all \
+             select l.intent_id, l.intent_id, coalesce(e.state_name, l.stage), \
+                    coalesce(e.terminal_at is not null, l.stage in ('expired', 'rejected', 'cancelled')), l.expires_at \
+             from legacy_intent l left join execution e using (reference) where l.intent_id = any($4)",
         )
         .bind(of(&|surface| *surface == Surface::Rest))
-        .fetch_all(&mut *conn)
-        .await?;
-        let by_fix: Vec<Row> = sqlx::query_as(
-            "select o.cl_ord_id, e.reference, e.state_name, e.terminal_at is not null, \
-                    to_timestamp((e.terms #>> '{request,deadline}')::float8 / 1000) \
-             from fix_order o join execution e using (reference) where o.cl_ord_id = any($1) and o.session_id = any($2)",
-        )
         .bind(of(&|surface| matches!(surface, Surface::Fix(_))))
         .bind(self.target.hostile_sessions.iter().map(|login| login.session_id()).collect::<Vec<_>>())
-        .fetch_all(&mut *conn)
-        .await?;
-        let legacy: Vec<Row> = sqlx::query_as(
-            "select l.intent_id, l.intent_id, coalesce(e.state_name, l.stage), \
-                    coalesce(e.terminal_at is not null, l.stage in ('expired', 'rejected', 'cancelled')), l.expires_at \
-             from legacy_intent l left join execution e using (reference) where l.intent_id = any($1)",
-        )
         .bind(of(&|surface| *surface == Surface::Legacy))
-        .fetch_all(&mut *conn)
+        .fetch_all(conn)
         .await?;
         let (mut endings, mut open, mut known) = (Endings::default(), Vec::new(), BTreeSet::new());
-        for (id, reference, state, has_ended, deadline) in by_rest.into_iter().chain(by_fix).chain(legacy) {
+        for (id, reference, state, has_ended, deadline) in rows {
             let case = cases.get(id.as_str()).copied().unwrap_or_default().to_owned();
             known.insert(id);
             if has_ended {
@@ -152,18 +144,18 @@ impl Inspector<'_> {
             let leg =
                 said("waitsFor").filter(|what| is_called && ["payout", "offramp"].contains(&what.as_str()));
             if let Some(what) = said("alarm").or(leg.map(|leg| format!("{SILENT}{leg}"))) {
-                lists.0.insert(reference, what);
+                lists.insert(reference, what);
             }
         }
         for row in rows(&troubled, "commands")? {
             if let Some(reference) = row["reference"].as_str() {
-                lists.0.insert(reference.to_owned(), TROUBLED.to_owned());
+                lists.insert(reference.to_owned(), TROUBLED.to_owned());
             }
         }
         let set_aside = self.process.findings(&["work", "list", "--limit", "10000"])?;
         for row in rows(&set_aside, "setAside")? {
             if let Some(about) = row["about"].as_str() {
-                lists.0.entry(about.to_owned()).or_insert_with(|| SET_ASIDE.to_owned());
+                lists.entry(about.to_owned()).or_insert_with(|| SET_ASIDE.to_owned());
             }
         }
         Ok(lists)
@@ -215,20 +207,17 @@ impl Inspector<'_> {
                 self.process.command(&words).with_context(|| one.case.clone())?;
             }
         }
-        let until = Instant::now() + CLOSED_WITHIN;
-        while !unanswered.is_empty() {
+        let mut left = Vec::new();
+        let closed = until(CLOSED_WITHIN, "operators close what is listed", async || {
             let (_, open) = self.states(conn, accepted).await?;
-            let is_open = |one: &&&Open| open.iter().any(|still| still.reference == one.reference);
-            match unanswered.iter().find(is_open) {
-                None => break,
-                Some(one) if Instant::now() > until => {
-                    let promise = "two operators close what the rail never answers";
-                    self.promises.broken(promise, || format!("{}: {}", one.reference, one.case));
-                    break;
-                }
-                Some(_) => tokio::time::sleep(Duration::from_millis(500)).await,
-            }
-        }
+            left.clone_from(&unanswered);
+            left.retain(|one| open.iter().any(|still| still.reference == one.reference));
+            Ok(left.is_empty().then_some(()))
+        });
+        let Err(error) = closed.await else { return Ok(()) };
+        let one = left.first().ok_or(error)?;
+        let promise = "two operators close what the rail never answers";
+        self.promises.broken(promise, || format!("{}: {}", one.reference, one.case));
         Ok(())
     }
 }
@@ -239,14 +228,7 @@ const TROUBLED: &str = "a refused command of the chain";
 const SET_ASIDE: &str = "set aside";
 
 /// What the commands of operators list, by reference.
-#[derive(Default)]
-struct Lists(BTreeMap<String, String>);
-
-impl Lists {
-    fn find(&self, reference: &str) -> Option<&String> {
-        self.0.get(reference)
-    }
-}
+type Lists = BTreeMap<String, String>;
 
 fn rows<'a>(list: &'a Value, name: &str) -> anyhow::Result<&'a Vec<Value>> {
     let rows = list[name].as_array().with_context(|| format!("{name} of {list}"))?;

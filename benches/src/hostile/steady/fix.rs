@@ -12,8 +12,9 @@ use super::{PATIENCE, TOKEN_PAUSE, Terms};
 use crate::crash::fix::{ENDED, SessionTranscript, content};
 use crate::crash::process::text;
 use crate::crash::rest::Wallet;
+use crate::hostile::fix_peers::carry_on;
 use crate::hostile::latency::{Action, Due};
-use crate::wire::{Fields, Line, Login, fields, readable, utc};
+use crate::wire::{Fields, Line, Login, fields_of, permit_fields, readable, utc};
 
 /// Pause between two Logons of the session that only logs on and off.
 const LOGON_EVERY: Duration = Duration::from_secs(2);
@@ -41,7 +42,6 @@ struct Client {
     transcript: SessionTranscript,
     /// Orders without their first report.
     waiting: BTreeMap<String, Due>,
-    /// The next permit, once it is signed.
     permit: Option<Permit>,
     /// The order that was placed with the last one.
     token_order: Option<String>,
@@ -73,7 +73,6 @@ impl Client {
         Ok(self.transcript)
     }
 
-    /// Until each order has ended and nothing more comes.
     async fn wait_for_ends(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -100,8 +99,7 @@ impl Client {
         Ok(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let permit = wallet.permit(&reqwest::Client::new(), &rpc, 10_000_000).await?;
-            let (nonce, deadline) = (permit.nonce.to_string(), permit.deadline.to_string());
-            Ok(fields(&[(20001, &nonce), (20002, &deadline), (20003, &permit.signature)]))
+            Ok(permit_fields(&permit))
         }))
     }
 
@@ -113,9 +111,10 @@ impl Client {
         let (symbol, quantity, price) =
             if is_token { ("USDC/USD", "10", "0.9") } else { ("USD/EUR", "100", "0.5") };
         let account = if is_token { self.terms.dollars() } else { self.terms.euros() };
-        let mut body =
-            fields(&[(11, &id), (1, account), (55, symbol), (54, "2"), (60, &utc()), (38, quantity)]);
-        body.extend(fields(&[(40, "2"), (44, price), (59, "0")]));
+        let mut body = fields_of(&format!(
+            "11={id}|1={account}|55={symbol}|54=2|60={}|38={quantity}|40=2|44={price}|59=0",
+            utc()
+        ));
         body.extend(permit);
         if is_token {
             self.token_order = Some(id.clone());
@@ -136,8 +135,7 @@ impl Client {
         match message.msg_type() {
             b"0" | b"A" => return Ok(()),
             b"1" => {
-                let id = message.text(112).unwrap_or_default().to_owned();
-                self.line.send("0", &fields(&[(112, &id)])).await?;
+                carry_on(&mut self.line, &message).await;
                 return Ok(());
             }
             b"8" => self.report(&message)?,
@@ -167,7 +165,6 @@ impl Client {
     }
 }
 
-/// The permit, once it is there.
 async fn joined(permit: &mut Option<Permit>) -> anyhow::Result<Fields> {
     match permit {
         Some(permit) => permit.await?,

@@ -44,7 +44,6 @@ impl Order {
         }
     }
 
-    /// A request for it, with a nonce of its own.
     pub(super) fn signed(
         &self,
         terms: &Terms,

@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use dvp_core::context::now;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::rest::{Order, submit, wait_for_end};
 use super::{PATIENCE, Terms};
 use crate::crash::process::text;
-use crate::crash::rest::{Placed, Wallet, deliver_token, fiat_order, pay_with_token, unix_secs};
+use crate::crash::rest::{Placed, Wallet, bound, deliver_token, fiat_order, pay_with_token};
 use crate::hostile::latency::Action;
 use crate::hostile::poison::ground::{FreshWallet, Ground};
 
@@ -21,7 +22,6 @@ const RANGE_SECS: u64 = 60;
 const RANGE: [&str; 2] = ["9990", "9000"];
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Until the partner stops.
 pub(super) async fn run(terms: Terms) -> anyhow::Result<Vec<Placed>> {
     let ground = Ground::of(&terms.target.ready)?;
     let client = reqwest::Client::builder().timeout(PATIENCE).build()?;
@@ -83,19 +83,13 @@ async fn order(
     let mut order = fiat_order(terms.dollars())?;
     let permit = wallet.permit(client, rpc, TOKENS).await.context("a permit")?;
     pay_with_token(&mut order, wallet, &permit)?;
-    order["inputAmountMinor"] = json!(TOKENS.to_string());
     match kind {
         Action::TokenToToken => {
             deliver_token(&mut order, text(&terms.target.ready, "/chain/tokens/1/address")?)?
         }
         Action::Range => {
-            let fields = order.as_object_mut().context("an order is an object")?;
-            fields.remove("inputAmountMinor");
-            fields.remove("minOutputAmountMinor");
-            order["input"] = json!({ "limitAmountMinor": TOKENS.to_string() });
-            let [target, limit] = RANGE;
-            order["output"] = json!({"targetAmountMinor": target, "limitAmountMinor": limit});
-            order["deadline"] = json!((unix_secs()? + RANGE_SECS) * 1000);
+            bound(&mut order, TOKENS, RANGE)?;
+            order["deadline"] = json!((now().unix_secs() + RANGE_SECS) * 1000);
         }
         _ => {}
     }

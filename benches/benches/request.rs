@@ -1,5 +1,4 @@
-//! An indicative quote over four sources as the engine makes it from memory, beside its floor: writing the same answer
-//! as JSON, a cost that is independent of the pricing.
+//! What a request costs without a database: an indicative quote, a decision, the check of a signature.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -7,15 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use dvp_api::{check_signature, fingerprint};
+use dvp_benches::http::headers;
 use dvp_core::chain::{ChainAnswer, ChainUnavailable, PairReading, PoolReader, PriceBlock, TicksReading};
 use dvp_core::context::now;
 use dvp_core::liquidity::{
     AmmPool, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, PairAssets, PoolConfig,
     PoolKind,
 };
-use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_core::secrets::{MacKey, mac};
+use dvp_domain::asset::Registry;
+use dvp_domain::canonical::sha256;
 use dvp_domain::chain::BlockNumber;
-use dvp_domain::fees::FeeSchedule;
+use dvp_domain::decision::{QuoteLookup, decide};
 use dvp_domain::intent::{ActorType, SettlementType};
 use dvp_domain::liquidity::average::PairState;
 use dvp_domain::liquidity::{
@@ -24,9 +27,7 @@ use dvp_domain::liquidity::{
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{IndicativeRequest, indicative};
 use dvp_domain::time::Timestamp;
-
-const WETH: &str = "0x00000000000000000000000000000000000000bb";
-const USDC: &str = "0x00000000000000000000000000000000000000aa";
+use dvp_testing::market::{TOKEN, WETH, pair};
 
 /// A pair whose average is known from the second reading on.
 struct Reserves(AtomicU64);
@@ -41,7 +42,7 @@ impl PoolReader for Reserves {
             cumulative: Default::default(),
         };
         let block = PriceBlock { number: BlockNumber(7), time };
-        Box::pin(async move { Ok(PairReading { block, tokens: [WETH.into(), USDC.into()], state }) })
+        Box::pin(async move { Ok(PairReading { block, tokens: [WETH.into(), TOKEN.into()], state }) })
     }
 
     fn ticks<'a>(&'a self, _pool: &'a str, _window_secs: u32) -> ChainAnswer<'a, TicksReading> {
@@ -86,25 +87,6 @@ fn deliverer(id: &str) -> Deliverer {
     Deliverer { provider_id: id.into(), wallet: "0x1".into() }
 }
 
-fn registry() -> Registry {
-    let token = |symbol: &str, exponent, address: &str| Asset {
-        symbol: symbol.into(),
-        exponent,
-        kind: AssetKind::Erc20 { chain: "anvil".into(), address: address.into() },
-    };
-    Registry {
-        assets: vec![token("WETH", 18, WETH), token("USDC", 6, USDC)],
-        pairs: vec![Pair {
-            base: "WETH".into(),
-            quote: "USDC".into(),
-            reference_price: "3000".parse().ok(),
-            fees: FeeSchedule { protocol_fee_bps: 5, ..FeeSchedule::default() },
-            min_input: Minor::ZERO,
-            max_input: None,
-        }],
-    }
-}
-
 fn four_sources(registry: &Registry) -> Liquidity {
     let lp = |id, spread| -> Arc<dyn LiquiditySource> {
         Arc::new(ConfiguredProvider::new(LiquidityProvider::new(id, "0x1", spread)))
@@ -136,8 +118,10 @@ fn four_sources(registry: &Registry) -> Liquidity {
     liquidity
 }
 
+/// An indicative quote over four sources as the engine makes it from memory, beside its floor: writing the same answer as
+/// JSON, a cost that is independent of the pricing.
 fn quoting(criterion: &mut Criterion) {
-    let registry = registry();
+    let registry = dvp_testing::Market::new(vec![pair("WETH", "USDC", "3000")]).registry;
     let liquidity = four_sources(&registry);
     let (input, output) = (registry.find("WETH").expect("listed"), registry.find("USDC").expect("listed"));
     let request = IndicativeRequest {
@@ -162,5 +146,40 @@ fn quoting(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, quoting);
+/// An intent, without a database.
+fn deciding(criterion: &mut Criterion) {
+    let dvp_testing::Market { registry, providers, .. } = dvp_benches::harness::market();
+    let liquidity = Liquidity::configured(&registry, providers);
+    let request = dvp_benches::harness::order();
+    let now = Timestamp::from_millis(request.deadline.millis() - 60_000);
+    let market = Market { registry: &registry, snapshot: &liquidity.snapshot(), holdings: &Unlimited, now };
+    criterion.bench_function("decide an intent", |bench| {
+        bench.iter(|| decide(black_box(&request), black_box(&market), &QuoteLookup::NotRequested, "bank"));
+    });
+}
+
+const PATH: &str = "/v1/intents";
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const NOW: u64 = 1_800_000_000;
+
+/// A request's signature and fingerprint, for a body of 1 KiB; beside the two hashes over the same bytes that nothing can
+/// do without.
+fn auth(criterion: &mut Criterion) {
+    let body = "x".repeat(1024);
+    let signed = headers(SECRET, PATH, body.as_bytes(), NOW).expect("the headers are ASCII");
+    let (method, key) = (axum::http::Method::POST, MacKey::new(SECRET));
+    criterion.bench_function("signature check and fingerprint, 1 KiB", |bench| {
+        bench.iter(|| {
+            let body = black_box(body.as_bytes());
+            let used = check_signature(&key, &method, PATH, black_box(&signed), body, NOW);
+            assert!(used.is_ok());
+            fingerprint("POST", PATH, body)
+        });
+    });
+    criterion.bench_function("floor: HMAC and SHA-256 of 1 KiB", |bench| {
+        bench.iter(|| (mac(SECRET, black_box(body.as_bytes())), sha256(black_box(&body))));
+    });
+}
+
+criterion_group!(benches, quoting, deciding, auth);
 criterion_main!(benches);

@@ -8,17 +8,14 @@ use serde_json::{Value, json};
 /// Where OpenZeppelin's ERC20 keeps balances and allowances.
 pub(crate) const BALANCES: u8 = 0;
 pub(crate) const ALLOWANCES: u8 = 1;
-/// Calls in one request.
 const CALLS: usize = 200;
 
-/// A JSON-RPC endpoint.
 #[derive(Clone)]
 pub(crate) struct Rpc {
     client: reqwest::Client,
     url: String,
 }
 
-/// The contents of some blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Blocks {
     pub count: u64,
@@ -112,7 +109,7 @@ pub(crate) fn slot(key: Address, base: B256) -> B256 {
     keccak256([key.into_word().0, base.0].concat())
 }
 
-fn number(value: &Value) -> anyhow::Result<u64> {
+pub(crate) fn number(value: &Value) -> anyhow::Result<u64> {
     let text = value.as_str().context("a number")?;
     Ok(u64::from_str_radix(text.trim_start_matches("0x"), 16)?)
 }
