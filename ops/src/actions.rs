@@ -106,6 +106,17 @@ pub fn is_secret(field: &str) -> bool {
     matches!(field, "password" | "logon-secret")
 }
 
+/// Whether a field of an action may be about a person: no record that is kept for ever has it.
+pub(crate) fn is_personal(action: &str, field: &str) -> bool {
+    match action {
+        "beneficiary create" | "beneficiary add-destination" => {
+            !matches!(field, "partner" | "beneficiary" | "country" | "currency" | "method")
+        }
+        "operator identity" => field == "email",
+        _ => false,
+    }
+}
+
 /// Why something is requested that another operator approves.
 #[derive(Debug, Args)]
 pub(crate) struct Why {

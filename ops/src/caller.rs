@@ -15,6 +15,8 @@ use dvp_domain::operator::OperatorRole;
 use dvp_store::operators::accounts::tokens::{self, TokenKind, TokenRow};
 use dvp_store::{PgConnection, StoreError};
 
+use crate::table::{Second, Spec};
+
 /// How long a token of `dvp login` is good.
 const LOGIN_FOR: Duration = Duration::from_secs(3600);
 
@@ -32,6 +34,12 @@ pub enum Proof {
 }
 
 impl Proof {
+    /// A token of a service operator is good for its actions, and for no second signature.
+    pub(crate) fn is_good_for(&self, spec: &Spec) -> bool {
+        let Self::Service { actions, .. } = self else { return true };
+        spec.second != Second::Signs && actions.iter().any(|action| action == spec.name)
+    }
+
     fn describe(&self) -> String {
         match self {
             Self::Session => "session".to_owned(),
@@ -57,6 +65,11 @@ pub struct Caller {
 impl Caller {
     pub fn may(&self, roles: &[OperatorRole]) -> bool {
         self.roles.iter().any(|role| roles.contains(role))
+    }
+
+    /// Whether the operator's roles and its proof are good for an action.
+    pub fn may_perform(&self, spec: &Spec) -> bool {
+        self.may(spec.roles) && self.proof.is_good_for(spec)
     }
 
     /// Where an action comes from, as the audit log has it.

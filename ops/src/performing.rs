@@ -11,10 +11,10 @@ use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde_json::Value;
 
 use crate::actions::{self, Action};
-use crate::caller::{Caller, Proof};
+use crate::caller::Caller;
 use crate::desk::{Desk, House};
 use crate::outcome::Outcome;
-use crate::table::{self, Second, Spec};
+use crate::table::{self, Spec};
 
 /// Why an action was not carried out.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -89,7 +89,7 @@ pub async fn perform(
     fields: &serde_json::Map<String, Value>,
 ) -> Result<Outcome, Refusal> {
     let spec = table::find(name).ok_or_else(|| Refusal::UnknownAction(name.to_owned()))?;
-    let subject = told(fields);
+    let subject = told(spec, fields);
     if let Err(refusal) = allow(spec, by) {
         record(conn, by, ConsoleAction::Refused, spec, &format!("{subject}: {refusal}")).await?;
         return Err(refusal);
@@ -103,9 +103,7 @@ pub async fn perform(
 }
 
 fn allow(spec: &Spec, by: &Caller) -> Result<(), Refusal> {
-    if let Proof::Service { actions, .. } = &by.proof
-        && (spec.second == Second::Signs || !actions.iter().any(|action| action == spec.name))
-    {
+    if !by.proof.is_good_for(spec) {
         return Err(Refusal::NotOfToken);
     }
     if !by.may(spec.roles) {
@@ -152,12 +150,12 @@ async fn record(
     accounts::record(conn, &entry).await
 }
 
-/// The fields as an entry of the audit log has them: without secrets, and each cut at a length that a person reads.
-fn told(fields: &serde_json::Map<String, Value>) -> String {
+/// The fields as an entry of the audit log has them: without secrets and personal data, and each cut at a length that a person reads.
+fn told(spec: &Spec, fields: &serde_json::Map<String, Value>) -> String {
     let mut text = String::new();
     for (name, value) in fields {
         let value = match value {
-            _ if actions::is_secret(name) => "…".to_owned(),
+            _ if actions::is_secret(name) || actions::is_personal(spec.name, name) => "…".to_owned(),
             Value::String(value) => value.chars().take(200).collect(),
             other => other.to_string().chars().take(200).collect(),
         };

@@ -15,7 +15,7 @@ fn console(sandbox: &Sandbox) -> String {
 
 /// An operator who is new, with a link that is used once.
 fn invited(sandbox: &Sandbox, name: &str) -> String {
-    let words = ["operator", "add", "--name", name, "--roles", "approver,treasury", "--as", "test"];
+    let words = ["operator", "add", "--name", name, "--roles", "approver,treasury", "--as", "jo"];
     said(sandbox, &words)["token"].as_str().unwrap().to_owned()
 }
 

@@ -17,8 +17,8 @@ use dvp_store::webhooks::leases::EndpointLease;
 use dvp_store::webhooks::{self as endpoints, NoticeKind};
 use dvp_store::workers::{self, ItemError, Items, Step, Worker, guarded};
 use dvp_store::{Acquire as _, PgConnection, PgPool, PoolConnection, StoreError};
-use futures_util::{StreamExt as _, stream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 use super::client::{Fault, Sent};
@@ -125,7 +125,7 @@ impl OutcomeBatch {
     }
 
     /// The outcomes of each endpoint.
-    fn of_each_endpoint(self) -> Vec<Self> {
+    fn of_each_endpoint(self) -> BTreeMap<String, Self> {
         let mut parts: BTreeMap<String, Self> = BTreeMap::new();
         for (end, (route, verdict)) in self.ended.into_iter().zip(self.verdicts) {
             let part = parts.entry(route.endpoint_id.clone()).or_insert_with_key(|id| {
@@ -135,7 +135,7 @@ impl OutcomeBatch {
             part.ended.push(end);
             part.verdicts.push((route, verdict));
         }
-        parts.into_values().collect()
+        parts
     }
 
     fn halves(mut self) -> [Self; 2] {
@@ -157,46 +157,109 @@ pub(super) async fn run(
     let mut announcer = Announcer::new(pool.clone(), Subject::Webhooks);
     let items = Items::new(pool.clone(), Worker::Outcomes, OUTCOME_MAX);
     let sending = Items::new(pool.clone(), Worker::Deliveries, OUTCOME_MAX);
+    let mut apart = Apart::new(pool, &items);
+    // At a stop the receiver may be gone.
+    let put_down = |batch: OutcomeBatch, written| {
+        let ids = batch.ended.iter().map(|end| end.id);
+        let batch = batch.verdicts.into_iter().map(|(route, _)| route).zip(ids).collect();
+        let _ = events.send(SenderEvent::PutDown { batch, written });
+    };
     loop {
         let received = tokio::select! {
             received = ready.recv_many(&mut gathered, BATCH) => received,
+            Some(parts) = apart.next() => {
+                announcer.changed();
+                parts.into_iter().for_each(|(part, written)| put_down(part, written));
+                continue;
+            }
             () = announcer.due() => {
                 announcer.tell().await;
                 continue;
             }
         };
         if received == 0 {
-            return;
+            break;
         }
         tokio::join!(items.refresh(), sending.refresh());
         note_own_faults(&sending, &gathered).await;
-        let batch = OutcomeBatch::new(gathered.drain(..));
-        let done = match write_or_leave(pool, &mut conn, &batch, TRIES).await {
+        let (suspected, others): (Vec<Ready>, Vec<Ready>) =
+            gathered.drain(..).partition(|one| apart.suspects.contains(&one.route.endpoint_id));
+        apart.write(OutcomeBatch::new(suspected.into_iter()));
+        if others.is_empty() {
+            continue;
+        }
+        let batch = OutcomeBatch::new(others.into_iter());
+        let written = match write_or_leave(pool, &mut conn, &batch, TRIES).await {
             Written::Yes => {
                 note_written(&items, &batch).await;
-                vec![(batch, true)]
+                true
             }
-            Written::No => vec![(batch, false)],
-            // No endpoint takes another along, nor waits for it.
+            Written::No => false,
             Written::Refused | Written::TimedOut => {
-                let parts = stream::iter(batch.of_each_endpoint());
-                let parts = parts.map(|part| write_apart(pool, &items, part)).buffer_unordered(PARTS_AT_ONCE);
-                parts.collect::<Vec<_>>().await.into_iter().flatten().collect()
+                apart.write(batch);
+                continue;
             }
         };
-        for (batch, written) in done {
-            announcer.changed();
-            let ids = batch.ended.iter().map(|end| end.id);
-            let batch = batch.verdicts.into_iter().map(|(route, _)| route).zip(ids).collect();
-            // At a stop the receiver may be gone.
-            let _ = events.send(SenderEvent::PutDown { batch, written });
+        announcer.changed();
+        put_down(batch, written);
+    }
+    while let Some(parts) = apart.next().await {
+        parts.into_iter().for_each(|(part, written)| put_down(part, written));
+    }
+}
+
+/// Parts of a batch, and whether each was written.
+type Parts = Vec<(OutcomeBatch, bool)>;
+
+/// Outcomes whose batch was refused: those of each endpoint are written by themselves, beside all others, until the
+/// endpoint's are written again. So no endpoint takes another along, and at most one batch waits for it.
+struct Apart<'a> {
+    pool: &'a PgPool,
+    items: &'a Items,
+    suspects: HashSet<String>,
+    room: Arc<Semaphore>,
+    writing: JoinSet<(String, bool, Parts)>,
+}
+
+impl<'a> Apart<'a> {
+    fn new(pool: &'a PgPool, items: &'a Items) -> Self {
+        let room = Arc::new(Semaphore::new(PARTS_AT_ONCE));
+        Self { pool, items, suspects: HashSet::new(), room, writing: JoinSet::new() }
+    }
+
+    fn write(&mut self, batch: OutcomeBatch) {
+        for (endpoint, part) in batch.of_each_endpoint() {
+            self.suspects.insert(endpoint.clone());
+            let (pool, items, room) = (self.pool.clone(), self.items.clone(), Arc::clone(&self.room));
+            self.writing.spawn(async move {
+                // It is never closed.
+                let _place = room.acquire_owned().await;
+                let (is_well, parts) = write_apart(&pool, &items, part).await;
+                (endpoint, is_well, parts)
+            });
+        }
+    }
+
+    /// The next parts that were written or put off. `None`: there are none.
+    async fn next(&mut self) -> Option<Parts> {
+        match self.writing.join_next().await? {
+            Ok((endpoint, is_well, parts)) => {
+                if is_well {
+                    self.suspects.remove(&endpoint);
+                }
+                Some(parts)
+            }
+            Err(error) => {
+                error!(%error, "writing delivery outcomes failed, they will be sent again");
+                Some(Vec::new())
+            }
         }
     }
 }
 
-/// Writes the outcomes of one endpoint whose batch was refused; of those that are refused again, the halves. Returns
-/// the parts, and whether each was written.
-async fn write_apart(pool: &PgPool, items: &Items, batch: OutcomeBatch) -> Vec<(OutcomeBatch, bool)> {
+/// Writes the outcomes of one endpoint; of those that are refused, the halves. Returns whether none was put off, and the
+/// parts.
+async fn write_apart(pool: &PgPool, items: &Items, batch: OutcomeBatch) -> (bool, Parts) {
     let (mut conn, mut parts, mut done, mut refused) = (None, vec![batch], Vec::new(), 0);
     while let Some(batch) = parts.pop() {
         let is_one = batch.ended.len() == 1;
@@ -218,7 +281,7 @@ async fn write_apart(pool: &PgPool, items: &Items, batch: OutcomeBatch) -> Vec<(
         };
         done.push((batch, written));
     }
-    done
+    (refused == 0, done)
 }
 
 /// An endpoint that nothing is sent to because of a fault of our own is set aside until an attempt is made.

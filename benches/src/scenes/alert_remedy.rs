@@ -18,9 +18,7 @@ use super::sandbox::program;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What fills the placeholders that no state of the sandbox has.
-const GIVEN: [(&str, &str); 11] = [
-    ("OPERATOR", "jo"),
-    ("ANOTHER", "mika"),
+const GIVEN: [(&str, &str); 9] = [
     ("REASON", "drill"),
     ("EVIDENCE", "drill-1"),
     ("PROVIDER_REFERENCE", "drill-2"),
@@ -103,6 +101,11 @@ impl Scene {
         let mut run = Command::new(program());
         for word in words.split_whitespace() {
             run.arg(self.filled(word, last).await);
+        }
+        // Another operator approves; what only reads has no operator.
+        let approves = words.starts_with("approval ") || words.starts_with("ledger approve");
+        if approves {
+            run.args(["--as", "kim"]);
         }
         run.arg("--json").arg("--dir").arg(self.sandbox.dir()).stdin(Stdio::null());
         let running = tokio::task::spawn_blocking(move || run.output().unwrap());

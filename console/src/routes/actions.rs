@@ -78,7 +78,7 @@ pub(crate) async fn list(State(console): State<Console>, Bearer { source, header
         Ok(caller) => caller,
         Err(refused) => return refused,
     };
-    let may = TABLE.iter().filter(|spec| caller.may(spec.roles)).map(|spec| spec.name);
+    let may = TABLE.iter().filter(|spec| caller.may_perform(spec)).map(|spec| spec.name);
     Json(json!({"operator": caller.name, "roles": caller.roles, "actions": may.collect::<Vec<_>>()}))
         .into_response()
 }

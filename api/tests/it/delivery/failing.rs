@@ -93,8 +93,8 @@ impl NamedScene for Endpoints {
     }
 
     fn patience(&self) -> Duration {
-        // The lease of the endpoint that the process before had.
-        Duration::from_secs(6)
+        // The lease of the endpoint that the process before had, and the one batch that waits for what hangs.
+        Duration::from_secs(6 + 5)
     }
 
     fn start(&self) -> JoinHandle<()> {

@@ -284,10 +284,13 @@ pub async fn end_open(conn: &mut PgConnection, operator_id: &str, id: &str) -> R
     Ok(statement::affected(conn, sql, (operator_id, id)).await? > 0)
 }
 
-/// Deletes sessions that began and links that expired so long ago, and expired challenges and attempts.
+/// Deletes sessions that began and links and tokens that expired so long ago, and expired challenges and attempts.
 pub async fn delete_old(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
     let sql = "with links as (delete from operator_link where ctid = any(array( \
                             select ctid from operator_link where expires_at < now() - make_interval(secs => $1) \
+                            order by expires_at limit $2))), \
+              tokens as (delete from operator_token where ctid = any(array( \
+                            select ctid from operator_token where expires_at < now() - make_interval(secs => $1) \
                             order by expires_at limit $2))), \
               challenges as (delete from operator_challenge where ctid = any(array( \
                             select ctid from operator_challenge where expires_at < now() \
