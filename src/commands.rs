@@ -88,7 +88,7 @@ pub(crate) enum Command {
     /// Writes DIR/sandbox.json when it is ready: addresses, keys, wallets. Ctrl-C stops all it started; started again
     /// in the same DIR it goes on with the same data.
     #[command(after_help = "Example:\n  dvp sandbox --dir /tmp/dvp --http 127.0.0.1:0 --fix 127.0.0.1:0")]
-    Sandbox(SandboxArgs),
+    Sandbox(Box<SandboxArgs>),
     /// Run the service as configured, or the parts of it that are named.
     ///
     /// Over a database that `dvp migrate` has prepared and chains with our contracts. Ends on SIGTERM or Ctrl-C after

@@ -79,7 +79,7 @@ async fn carry_out(command: commands::Command) -> anyhow::Result<ExitCode> {
     use commands::Command;
     match command {
         #[cfg(feature = "sandbox")]
-        Command::Sandbox(args) => sandbox::run(args).await?,
+        Command::Sandbox(args) => sandbox::run(*args).await?,
         #[cfg(not(feature = "sandbox"))]
         Command::Sandbox(_) => anyhow::bail!(NO_SANDBOX),
         Command::Serve(args) => serve::run(args).await?,
