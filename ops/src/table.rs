@@ -117,6 +117,7 @@ pub const TABLE: &[Spec] = &[
     row("operator enable", ADMINISTRATION, true, Second::IfLive),
     row("operator disable", ADMINISTRATION, false, Second::No),
     row("operator token", ADMINISTRATION, true, Second::IfLive),
+    row("operator end-tokens", ADMINISTRATION, false, Second::No),
 ];
 
 /// The row of an action.

@@ -2,6 +2,7 @@
 //! makes that token its own.
 
 use dvp_store::operators::accounts::ConsoleAction;
+use dvp_store::{Acquire as _, StoreError};
 use serde::Deserialize;
 
 use crate::blocks::{self, Block, Cell, Field, Form};
@@ -55,11 +56,13 @@ pub(crate) async fn show(Visit { operator, .. }: Visit, Asked(login): Asked<Logi
 pub(crate) async fn grant(Visit { console, operator }: Visit, Sent(login): Sent<Login>) -> Reply {
     let hash = login.hash()?;
     let mut conn = console.acting().await?;
-    if !dvp_ops::grant_login(&mut conn, &operator.id, &hash, &login.machine()).await? {
+    let mut tx = conn.begin().await.map_err(StoreError::from)?;
+    if !dvp_ops::grant_login(&mut tx, &operator.id, &hash, &login.machine()).await? {
         return Err(PageError::Conflict("This login was granted before: run dvp login again.".to_owned()));
     }
     let subject = format!("{} on {}", login.code(), login.machine());
-    operator.record(&mut conn, ConsoleAction::Acted, ROUTE, &subject).await?;
+    operator.record(&mut tx, ConsoleAction::Acted, ROUTE, &subject).await?;
+    tx.commit().await.map_err(StoreError::from)?;
     let facts = vec![("Machine", Cell::text(login.machine())), ("Code", Cell::id(login.code()))];
     blocks::render(
         operator.page("", "Command line"),

@@ -142,10 +142,17 @@ async fn a_service_token_is_good_for_its_actions_and_no_signature() {
     }
     let pause = json!({"scope": "everything", "reason": "alarm"});
     assert_eq!(scene.act(token, "pause add", pause).await.status, StatusCode::OK);
+    // A token that was seen by others ends at once, and others go on.
+    let end = json!({"name": "robot", "reason": "seen in a log"});
+    let ended = read(&scene.act(&ana, "operator end-tokens", end).await);
+    assert_eq!(ended["result"]["ended"], 1, "{ended}");
+    assert_eq!(scene.act(token, "pause add", json!({})).await.status, StatusCode::UNAUTHORIZED);
+    assert_ne!(scene.act(&ben, "pause add", json!({})).await.status, StatusCode::UNAUTHORIZED);
+    let login = scene.login_token("robot").await;
     // Who has left acts no more.
     let disable = json!({"name": "robot", "reason": "retired"});
     assert_eq!(scene.act(&ana, "operator disable", disable).await.status, StatusCode::OK);
-    assert_eq!(scene.act(token, "pause add", json!({})).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(scene.act(&login, "pause add", json!({})).await.status, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use dvp_core::operators::accounts::{self, new_token, token_hash};
 use dvp_core::operators::invitations::{self, RequestedInvitation, ServiceToken};
 use dvp_domain::operator::OperatorRole;
-use dvp_store::operators::accounts::{self as store, OperatorRow};
+use dvp_store::operators::accounts::{self as store, OperatorRow, tokens};
 use serde_json::{Value, json};
 
 use crate::actions::{IfLive, Reason};
@@ -61,6 +61,11 @@ pub(crate) enum OperatorAction {
         after_help = "Example:\n  dvp operator token --name robot --actions 'webhook resend,pause add' --until 2027-01-31T00:00:00Z --reason 'on-call automation' --evidence 'ticket 7' --config dvp.toml"
     )]
     Token(Token),
+    /// End all tokens of an operator, of logins and of automation. Its sessions at the console stay.
+    #[command(
+        after_help = "Example:\n  dvp operator end-tokens --name robot --reason 'seen in a log' --config dvp.toml"
+    )]
+    EndTokens(Disable),
 }
 
 #[derive(Debug, Args)]
@@ -203,6 +208,13 @@ impl OperatorAction {
                 show(desk, &name).await
             }
             Self::Token(args) => token(desk, args).await,
+            Self::EndTokens(Disable { name, why }) => {
+                why.given()?;
+                let operator = accounts::named(desk.conn, &name).await?;
+                let ended = tokens::end_all(desk.conn, &operator.id).await?;
+                let line = format!("{}: {ended} tokens ended", operator.name);
+                Ok(Outcome::done(json!({"name": operator.name, "ended": ended}), line))
+            }
         }
     }
 }

@@ -100,3 +100,10 @@ pub async fn insert_service(
          values ($1, $2, 'service', $3, $4)";
     statement::execute(conn, sql, (token_hash, operator_id, actions, expires_at)).await
 }
+
+/// Ends the tokens of an operator. Returns how many were good.
+pub async fn end_all(conn: &mut PgConnection, operator_id: &str) -> Result<u64, StoreError> {
+    let sql = "update operator_token set ended_at = clock_timestamp() \
+         where operator_id = $1 and ended_at is null and expires_at > clock_timestamp()";
+    statement::affected(conn, sql, (operator_id,)).await
+}
