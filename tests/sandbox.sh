@@ -3,7 +3,7 @@
 # `no_errors_logged` fails when the service has logged an error.
 
 start_sandbox() {
-  cargo build --quiet --bin dvp
+  cargo build --quiet ${BUILD:---bin dvp}
   sandbox=$(mktemp -d)
   "${CARGO_TARGET_DIR:-target}/debug/dvp" sandbox --dir "$sandbox/data" --http 127.0.0.1:0 --fix 127.0.0.1:0 "$@" \
     >/dev/null 2>"$sandbox/log" &
