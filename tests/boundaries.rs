@@ -396,11 +396,15 @@ const OF_COMMANDS: [&str; 13] = [
 ];
 
 #[test]
-fn commands_change_nothing_as_an_operator() {
+fn commands_and_pages_change_nothing_as_an_operator() {
     for source in modules::sources(root()).unwrap() {
         for used in source.code.split("use dvp_core::operators::").skip(1) {
             let used = used.split(';').next().unwrap();
             assert!(OF_COMMANDS.contains(&used), "{} uses {used}: actions are in ops", source.path.display());
         }
+    }
+    for source in modules::sources(&root().join("console")).unwrap() {
+        // Who requests a change is named by ops alone.
+        assert!(!source.code.contains("Maker {"), "{}: actions are in ops", source.path.display());
     }
 }

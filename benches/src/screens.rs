@@ -208,6 +208,9 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     add("/webhooks/{endpoint}", format!("/webhooks/{ENDPOINT}"));
     add("/partners/{name}", "/partners/acme".into());
     add("/operators/{name}", "/operators/load".into());
+    let forms = "/act/limit/set /act/fix-session/logout /act/webhook/resend /act/key/enable /act/operator/link \
+                 /act/chain/resume";
+    forms.split(' ').for_each(|form| add("/act", form.into()));
     let (wallet, words) = ("0x0000000000000000000000000000000000000009", "closed beneficiary");
     for text in [
         &reference,

@@ -11,6 +11,7 @@
 //! authentication in a session a new token; a form is accepted only from a page of the console's own origin; roles are
 //! read with each request.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use axum::extract::{Extension, Request, State};
@@ -54,7 +55,7 @@ pub(crate) fn check_origin(console: &Console, method: &Method, headers: &HeaderM
 pub(crate) struct Guard {
     pub console: Console,
     pub method: Method,
-    pub path: &'static str,
+    pub path: Cow<'static, str>,
     pub roles: &'static [OperatorRole],
     pub needs: Needs,
 }
@@ -73,7 +74,7 @@ pub(crate) async fn require(
         &console,
         request.headers(),
         source,
-        !is_automatic(&method, path, request.headers()),
+        !is_automatic(&method, &path, request.headers()),
     )
     .await
     {

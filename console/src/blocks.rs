@@ -2,9 +2,10 @@
 
 use askama::Template;
 use axum::response::{Html, IntoResponse as _, Response};
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 
 use crate::error::PageError;
+use crate::offers::Offer;
 use crate::view::{self, Moment, Page};
 
 /// A cell of a table, or a value.
@@ -16,6 +17,8 @@ pub(crate) struct Cell {
     /// The classes of its text.
     pub class: String,
     pub is_number: bool,
+    /// What can be done about it.
+    pub offers: Vec<Offer>,
 }
 
 impl Cell {
@@ -40,7 +43,7 @@ impl Cell {
         if text.contains(char::is_whitespace) {
             return Self::text(text);
         }
-        Self { link: view::found(&text), class: "id".to_owned(), text, is_number: false }
+        Self { link: view::found(&text), class: "id".to_owned(), text, ..Self::default() }
     }
 
     pub(crate) fn number(text: impl Into<String>) -> Self {
@@ -69,6 +72,10 @@ impl Cell {
         Self { text, class: "time".to_owned(), ..Self::default() }
     }
 
+    pub(crate) fn offers(offers: Vec<Offer>) -> Self {
+        Self { offers, ..Self::default() }
+    }
+
     pub(crate) fn maybe_time(at: Option<impl Into<Moment>>) -> Self {
         at.map_or_else(Self::default, Self::time)
     }
@@ -88,10 +95,14 @@ pub(crate) struct Block {
     pub title: String,
     pub headings: Vec<Heading>,
     pub rows: Vec<Vec<Cell>>,
-    pub facts: Vec<(&'static str, Cell)>,
+    /// Said under the title.
+    pub text: String,
+    pub facts: Vec<(String, Cell)>,
     /// Shown in place of a table without rows.
     pub empty: &'static str,
     pub forms: Vec<Form>,
+    /// Actions about it.
+    pub offers: Vec<Offer>,
     pub is_wide: bool,
     /// The address of the following rows, and what leads there is called.
     pub older: Option<String>,
@@ -109,9 +120,11 @@ impl Block {
             title,
             headings: Vec::new(),
             rows: Vec::new(),
+            text: String::new(),
             facts: Vec::new(),
             empty: "",
             forms: Vec::new(),
+            offers: Vec::new(),
             is_wide: true,
             older: None,
             older_name: "Older",
@@ -138,7 +151,8 @@ impl Block {
         }
     }
 
-    pub(crate) fn facts(title: impl Into<String>, facts: Vec<(&'static str, Cell)>) -> Self {
+    pub(crate) fn facts(title: impl Into<String>, facts: Vec<(impl Into<String>, Cell)>) -> Self {
+        let facts = facts.into_iter().map(|(name, cell)| (name.into(), cell)).collect();
         Self { facts, ..Self::new(title) }
     }
 
@@ -151,9 +165,18 @@ impl Block {
         Self { forms: forms.into_iter().collect(), ..self }
     }
 
+    pub(crate) fn with_offers(self, offers: Vec<Offer>) -> Self {
+        Self { offers, ..self }
+    }
+
+    /// Actions only.
+    pub(crate) fn offers(title: impl Into<String>, offers: Vec<Offer>) -> Self {
+        Self { offers, ..Self::new(title) }
+    }
+
     /// Has it nothing to show?
     pub(crate) fn is_bare(&self) -> bool {
-        self.headings.is_empty() && self.facts.is_empty() && self.forms.is_empty()
+        self.headings.is_empty() && self.facts.is_empty() && self.forms.is_empty() && self.offers.is_empty()
     }
 
     /// Half of the page's width.
@@ -162,7 +185,7 @@ impl Block {
     }
 }
 
-/// A form. Every form of the console that changes something has a reason.
+/// A form.
 #[derive(Debug, Clone)]
 pub(crate) struct Form {
     pub action: String,
@@ -172,13 +195,19 @@ pub(crate) struct Form {
     /// What it is about, where several forms have the same button.
     pub about: String,
     pub fields: Vec<Field>,
+    /// One field under the other, with their help.
+    pub is_tall: bool,
+    /// Optional fields, which are folded.
+    pub more: Vec<Field>,
+    /// What is wrong with no field of it.
+    pub problem: String,
 }
 
 /// A field of a form.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Field {
-    pub name: &'static str,
-    pub label: &'static str,
+    pub name: String,
+    pub label: String,
     pub kind: &'static str,
     pub value: String,
     /// Of a choice or a set: values and names.
@@ -186,18 +215,27 @@ pub(crate) struct Field {
     /// Of a set: the values that are chosen.
     pub chosen: Vec<String>,
     pub is_required: bool,
+    pub help: String,
+    /// What is wrong with it.
+    pub problem: String,
 }
 
 impl Field {
-    pub(crate) fn text(name: &'static str, label: &'static str) -> Self {
+    /// Whether something is said under it.
+    pub(crate) fn is_described(&self) -> bool {
+        !matches!(self.kind, "hidden" | "fixed") && !(self.help.is_empty() && self.problem.is_empty())
+    }
+
+    pub(crate) fn text(name: &str, label: &str) -> Self {
+        let (name, label) = (name.to_owned(), label.to_owned());
         Self { name, label, kind: "text", is_required: true, ..Self::default() }
     }
 
-    pub(crate) fn date(name: &'static str, label: &'static str) -> Self {
+    pub(crate) fn date(name: &str, label: &str) -> Self {
         Self { kind: "date", ..Self::text(name, label) }
     }
 
-    pub(crate) fn time(name: &'static str, label: &'static str) -> Self {
+    pub(crate) fn time(name: &str, label: &str) -> Self {
         Self { kind: "datetime-local", ..Self::text(name, label) }
     }
 
@@ -205,41 +243,29 @@ impl Field {
         Self { is_required: false, ..self }
     }
 
-    pub(crate) fn hidden(name: &'static str, value: impl Into<String>) -> Self {
-        Self { name, kind: "hidden", value: value.into(), ..Self::default() }
-    }
-
-    /// A time that the operator saw, to the microsecond as it is stored.
-    pub(crate) fn seen(name: &'static str, at: DateTime<Utc>) -> Self {
-        Self::hidden(name, at.to_rfc3339_opts(SecondsFormat::Micros, true))
-    }
-
-    pub(crate) fn choice<'a>(
-        name: &'static str,
-        label: &'static str,
-        values: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
-        let options = values.into_iter().map(|value| (value.to_owned(), view::words(value))).collect();
-        Self { name, label, kind: "choice", options, is_required: true, ..Self::default() }
-    }
-}
-
-impl Field {
-    /// Any number of values.
-    pub(crate) fn set<'a>(
-        name: &'static str,
-        label: &'static str,
-        values: impl IntoIterator<Item = &'a str>,
-        chosen: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
-        let chosen = chosen.into_iter().map(ToOwned::to_owned).collect();
-        Self { kind: "set", chosen, ..Self::choice(name, label, values) }
+    pub(crate) fn hidden(name: &str, value: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), kind: "hidden", value: value.into(), ..Self::default() }
     }
 }
 
 impl Form {
     pub(crate) fn new(action: impl Into<String>, button: &'static str, fields: Vec<Field>) -> Self {
-        Self { action: action.into(), method: "post", button, is_danger: false, about: String::new(), fields }
+        Self {
+            action: action.into(),
+            method: "post",
+            button,
+            is_danger: false,
+            about: String::new(),
+            fields,
+            is_tall: false,
+            more: Vec::new(),
+            problem: String::new(),
+        }
+    }
+
+    /// One field under the other.
+    pub(crate) fn tall(self, more: Vec<Field>, problem: String) -> Self {
+        Self { is_tall: true, more, problem, ..self }
     }
 
     pub(crate) fn about(self, about: String) -> Self {

@@ -2,12 +2,6 @@
 
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
-use dvp_core::operators::accounts::OperatorError;
-use dvp_core::operators::approvals::ApprovalError;
-use dvp_core::operators::bands::BandError;
-use dvp_core::operators::invitations::InvitationError;
-use dvp_core::operators::limits::LimitError;
-use dvp_core::operators::requests::ChangeError;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::{DatabaseError, StoreError};
 use tracing::error;
@@ -118,59 +112,6 @@ impl From<askama::Error> for PageError {
     fn from(error: askama::Error) -> Self {
         error!(%error, "a page of the console could not be rendered");
         Self::Internal
-    }
-}
-
-impl From<ChangeError> for PageError {
-    fn from(error: ChangeError) -> Self {
-        match error {
-            ChangeError::Store(error) => error.into(),
-            refused => Self::Conflict(sentence(&refused.to_string())),
-        }
-    }
-}
-
-impl From<LimitError> for PageError {
-    fn from(error: LimitError) -> Self {
-        match error {
-            LimitError::Change(error) => error.into(),
-            LimitError::Store(error) => error.into(),
-            refused => Self::Conflict(sentence(&refused.to_string())),
-        }
-    }
-}
-
-impl From<BandError> for PageError {
-    fn from(error: BandError) -> Self {
-        match error {
-            BandError::Change(error) => error.into(),
-            BandError::Store(error) => error.into(),
-            refused => Self::Conflict(sentence(&refused.to_string())),
-        }
-    }
-}
-
-impl From<InvitationError> for PageError {
-    fn from(error: InvitationError) -> Self {
-        match error {
-            InvitationError::Store(error)
-            | InvitationError::Change(ChangeError::Store(error))
-            | InvitationError::Operator(OperatorError::Store(error)) => error.into(),
-            InvitationError::Operator(OperatorError::Unknown(name)) => {
-                Self::NotFound(format!("operator {name}"))
-            }
-            refused => Self::Conflict(sentence(&refused.to_string())),
-        }
-    }
-}
-
-impl From<ApprovalError> for PageError {
-    fn from(error: ApprovalError) -> Self {
-        match error {
-            ApprovalError::Unknown(id) => Self::NotFound(format!("request {id}")),
-            ApprovalError::Store(error) => error.into(),
-            refused => Self::Conflict(sentence(&refused.to_string())),
-        }
     }
 }
 

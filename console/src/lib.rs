@@ -23,6 +23,7 @@ mod error;
 mod figures;
 mod lines;
 mod navigation;
+mod offers;
 #[cfg(feature = "oidc")]
 mod oidc;
 mod operator;

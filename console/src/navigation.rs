@@ -1,24 +1,13 @@
 //! What routes need, the groups of roles, and the sections of the console.
 
 use dvp_domain::operator::OperatorRole;
-use dvp_domain::operator::OperatorRole::{
-    Admin, Approver, Auditor, Operator as OperatorDuty, Support, Treasury,
-};
+use dvp_domain::operator::OperatorRole::{Admin, Auditor, Operator as OperatorDuty, Support};
 
 use crate::operator::Operator;
 
 pub(crate) const EVERYONE: &[OperatorRole] = &OperatorRole::ALL;
 /// Who reads personal data, which is recorded.
 pub(crate) const PERSONAL: &[OperatorRole] = &[Support, OperatorDuty, Auditor];
-pub(crate) const APPROVAL: &[OperatorRole] = &[Approver];
-/// Approvers, and makers who withdraw their own requests.
-pub(crate) const DENIAL: &[OperatorRole] = &[Approver, OperatorDuty, Treasury];
-
-/// Requests decisions about orders, and commands sessions and webhooks.
-pub(crate) const OPERATION: &[OperatorRole] = &[OperatorDuty];
-/// Pauses, and requests limits and bands.
-pub(crate) const TREASURY: &[OperatorRole] = &[Treasury];
-pub(crate) const ADMINISTRATION: &[OperatorRole] = &[Admin];
 pub(crate) const AUDIT: &[OperatorRole] = &[Auditor, Admin];
 
 /// What a route needs besides a session with a role.

@@ -10,16 +10,13 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::{DateTime, NaiveDateTime, Utc};
 use dvp_core::listeners::source::{Peer, client};
-use dvp_core::operators::requests::RequestedChange;
-use dvp_store::PgConnection;
-use dvp_store::operators::accounts::ConsoleAction;
 use serde::de::DeserializeOwned;
 
 use crate::access;
 use crate::error::PageError;
 use crate::operator::Operator;
 use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view::Page;
 
 /// How a handler answers.
 pub(crate) type Reply = Result<Response, PageError>;
@@ -111,7 +108,7 @@ pub(crate) fn file(name: &str, kind: &str, content: Vec<u8>) -> Reply {
     Ok((headers, content).into_response())
 }
 
-/// The fields of a form of which some occur several times.
+/// The fields of a form or an address, of which some occur several times.
 pub(crate) struct Fields(Vec<(String, String)>);
 
 impl FromRequest<Console> for Fields {
@@ -120,11 +117,20 @@ impl FromRequest<Console> for Fields {
     async fn from_request(request: Request, console: &Console) -> Result<Self, PageError> {
         let form = RawForm::from_request(request, console).await;
         let RawForm(form) = form.map_err(|error| PageError::Invalid(error.to_string()))?;
-        Ok(Self(url::form_urlencoded::parse(&form).into_owned().collect()))
+        Ok(Self::of(&form))
     }
 }
 
 impl Fields {
+    /// Those of an encoded form.
+    pub(crate) fn of(encoded: &[u8]) -> Self {
+        Self(url::form_urlencoded::parse(encoded).into_owned().collect())
+    }
+
+    pub(crate) fn push(&mut self, name: &str, value: String) {
+        self.0.push((name.to_owned(), value));
+    }
+
     fn values(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
         let found = self.0.iter().filter(move |(field, _)| field == name);
         found.map(|(_, value)| value.trim())
@@ -143,36 +149,6 @@ impl Fields {
 }
 
 impl Operator {
-    /// Records that something was not done, and answers why. A failure of the service's own is no refusal.
-    pub(crate) async fn refuse(
-        &self,
-        conn: &mut PgConnection,
-        route: &str,
-        subject: &str,
-        error: impl Into<PageError>,
-    ) -> Reply {
-        let error = error.into();
-        if matches!(error, PageError::Internal | PageError::Unavailable) {
-            return Err(error);
-        }
-        self.record(conn, ConsoleAction::Refused, route, &format!("{subject}: {error}")).await?;
-        Err(error)
-    }
-
-    /// Leads to what the operator has requested, or records that the request was refused.
-    pub(crate) async fn requested(
-        &self,
-        conn: &mut PgConnection,
-        route: &str,
-        subject: &str,
-        requested: Result<RequestedChange, impl Into<PageError>>,
-    ) -> Reply {
-        match requested {
-            Ok(requested) => lead_to(&view::approval(&requested.approval.id)),
-            Err(error) => self.refuse(conn, route, subject, error).await,
-        }
-    }
-
     /// A page for the operator.
     pub(crate) fn page(&self, section: &'static str, title: impl Into<String>) -> Page {
         Page::of(Some(self), section, title)

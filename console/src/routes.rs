@@ -6,31 +6,25 @@
 //! `console/tests/it/access.rs::each_role_may_request_the_routes_of_the_table_and_no_other`.
 
 pub(crate) mod account;
+pub(crate) mod act;
 pub(crate) mod actions;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod chains;
-pub(crate) mod credentials;
-pub(crate) mod decisions;
 pub(crate) mod home;
-pub(crate) mod invitations;
 pub(crate) mod live;
 pub(crate) mod logins;
 pub(crate) mod messages;
-pub(crate) mod new_sessions;
 #[cfg(feature = "oidc")]
 pub(crate) mod oidc;
-pub(crate) mod operations;
 pub(crate) mod operator_sessions;
 pub(crate) mod operators;
 pub(crate) mod order;
 pub(crate) mod orders;
 pub(crate) mod partners;
 pub(crate) mod password;
-pub(crate) mod recalls;
 pub(crate) mod reconciliation;
 pub(crate) mod reports;
-pub(crate) mod returns;
 pub(crate) mod saved_views;
 pub(crate) mod search;
 pub(crate) mod sessions;
@@ -40,20 +34,22 @@ pub(crate) mod treasury;
 pub(crate) mod webhooks;
 pub(crate) mod work;
 
+use std::borrow::Cow;
+
 use axum::http::Method;
 use axum::routing::{MethodRouter, get, post};
 use dvp_domain::operator::OperatorRole;
+use dvp_ops::{ADMINISTRATION, TABLE};
 
 use crate::access::LIVE;
-use crate::navigation::{
-    ADMINISTRATION, APPROVAL, AUDIT, DENIAL, EVERYONE, Needs, OPERATION, PERSONAL, TREASURY,
-};
+use crate::navigation::{AUDIT, EVERYONE, Needs, PERSONAL};
+use crate::offers;
 use crate::state::Console;
 
 /// A page or a form.
 pub(crate) struct Route {
     pub method: Method,
-    pub path: &'static str,
+    pub path: Cow<'static, str>,
     /// An operator needs one of them.
     pub roles: &'static [OperatorRole],
     pub needs: Needs,
@@ -62,12 +58,18 @@ pub(crate) struct Route {
 
 /// Every route behind the sign-in.
 pub(crate) fn all() -> Vec<Route> {
-    let route = |method, path, roles, needs, handler| Route { method, path, roles, needs, handler };
+    let route = |method, path: &'static str, roles, needs, handler| Route {
+        method,
+        path: path.into(),
+        roles,
+        needs,
+        handler,
+    };
     let page = |path, roles, handler| route(Method::GET, path, roles, Needs::Registration, handler);
     let form = |path, roles, handler| route(Method::POST, path, roles, Needs::Registration, handler);
     let guarded = |path, roles, handler| route(Method::POST, path, roles, Needs::StepUp, handler);
     let own = |method, path, handler| route(method, path, EVERYONE, Needs::Session, handler);
-    vec![
+    let mut all = vec![
         page("/", EVERYONE, get(home::show)),
         page("/orders", EVERYONE, get(orders::list)),
         page("/orders.csv", EVERYONE, get(orders::export)),
@@ -78,22 +80,10 @@ pub(crate) fn all() -> Vec<Route> {
         page("/orders/{reference}/documents/{digest}", PERSONAL, get(order::bank_document)),
         page("/approvals", EVERYONE, get(approvals::list)),
         page("/approvals/{id}", EVERYONE, get(approvals::show)),
-        guarded("/approvals/{id}/approve", APPROVAL, post(approvals::approve)),
-        guarded("/approvals/{id}/link", APPROVAL, post(invitations::make_link)),
-        form("/approvals/{id}/deny", DENIAL, post(approvals::deny)),
-        guarded("/orders/{reference}/decisions", OPERATION, post(decisions::decide)),
-        guarded("/orders/{reference}/return", OPERATION, post(returns::request)),
-        guarded("/orders/{reference}/recall/request", OPERATION, post(recalls::request)),
-        guarded("/orders/{reference}/recall/close", OPERATION, post(recalls::close)),
         page("/reconciliation", EVERYONE, get(reconciliation::show)),
         page("/reconciliation/{run}", EVERYONE, get(reconciliation::run)),
         page("/reconciliation/{run}/{ordinal}", EVERYONE, get(reconciliation::show_break)),
         page("/treasury", EVERYONE, get(treasury::show)),
-        form("/treasury/pauses/add", TREASURY, post(treasury::pause)),
-        guarded("/treasury/pauses/remove", TREASURY, post(treasury::resume)),
-        guarded("/treasury/limits", TREASURY, post(treasury::limit)),
-        guarded("/treasury/bands", TREASURY, post(treasury::band)),
-        guarded("/treasury/operations", TREASURY, post(operations::make)),
         page("/treasury/statement", EVERYONE, get(statement::show)),
         page("/treasury/statement.csv", EVERYONE, get(statement::export)),
         page("/treasury/fees", EVERYONE, get(reports::fees)),
@@ -101,35 +91,15 @@ pub(crate) fn all() -> Vec<Route> {
         page("/treasury/exposure", EVERYONE, get(reports::exposure)),
         page("/treasury/exposure.csv", EVERYONE, get(reports::exposure_csv)),
         page("/chains", EVERYONE, get(chains::show)),
-        guarded("/chains/resume", OPERATION, post(chains::resume)),
-        guarded("/chains/retry", OPERATION, post(chains::retry)),
         page("/fix", EVERYONE, get(sessions::list)),
-        guarded("/fix", ADMINISTRATION, post(new_sessions::create)),
         page("/fix/{session}", EVERYONE, get(sessions::show)),
         page("/fix/{session}/messages", EVERYONE, get(messages::show)),
-        form("/fix/{session}/commands", OPERATION, post(sessions::command)),
-        guarded("/fix/{session}/enable", ADMINISTRATION, post(new_sessions::enable)),
-        guarded("/fix/{session}/password", ADMINISTRATION, post(credentials::draw_password)),
-        guarded("/fix/{session}/sources", ADMINISTRATION, post(new_sessions::set_sources)),
         page("/webhooks", EVERYONE, get(webhooks::list)),
         page("/webhooks/{endpoint}", EVERYONE, get(webhooks::show)),
-        form("/webhooks/{endpoint}/resend", OPERATION, post(webhooks::resend)),
-        form("/webhooks/{endpoint}/replay", OPERATION, post(webhooks::replay)),
         page("/partners", EVERYONE, get(partners::list)),
-        guarded("/partners", ADMINISTRATION, post(partners::create)),
         page("/partners/{name}", EVERYONE, get(partners::show)),
-        form("/partners/{name}/disable", ADMINISTRATION, post(partners::disable)),
-        guarded("/partners/{name}/enable", ADMINISTRATION, post(partners::enable)),
-        guarded("/partners/{name}/keys", ADMINISTRATION, post(credentials::issue)),
-        form("/keys/{key}/disable", ADMINISTRATION, post(credentials::disable)),
-        form("/keys/{key}/revoke", ADMINISTRATION, post(credentials::revoke)),
-        guarded("/keys/{key}/enable", ADMINISTRATION, post(credentials::enable)),
         page("/operators", EVERYONE, get(operators::list)),
-        guarded("/operators", ADMINISTRATION, post(invitations::invite)),
         page("/operators/{name}", EVERYONE, get(operators::show)),
-        guarded("/operators/{name}/roles", ADMINISTRATION, post(invitations::roles)),
-        guarded("/operators/{name}/link", ADMINISTRATION, post(invitations::link)),
-        form("/operators/{name}/disable", ADMINISTRATION, post(operators::disable)),
         form("/operators/{name}/sessions/end", ADMINISTRATION, post(operator_sessions::end)),
         form("/account/sessions/end", EVERYONE, post(operator_sessions::end_own)),
         page("/audit", AUDIT, get(audit::show)),
@@ -148,11 +118,20 @@ pub(crate) fn all() -> Vec<Route> {
         page("/account/login", EVERYONE, get(logins::show)),
         guarded("/account/login", EVERYONE, post(logins::grant)),
         own(Method::POST, "/logout", post(sign_in::sign_out)),
-    ]
+    ];
+    for spec in TABLE {
+        let needs = if spec.step_up { Needs::StepUp } else { Needs::Registration };
+        for (method, needs, handler) in
+            [(Method::GET, Needs::Registration, get(act::show)), (Method::POST, needs, post(act::perform))]
+        {
+            all.push(Route { method, path: offers::path(spec).into(), roles: spec.roles, needs, handler });
+        }
+    }
+    all
 }
 
 /// A route behind the sign-in as the table has it: the roles of which an operator needs one, and what else.
-pub type Permission = (Method, &'static str, &'static [OperatorRole], Needs);
+pub type Permission = (Method, Cow<'static, str>, &'static [OperatorRole], Needs);
 
 /// Every route behind the sign-in.
 pub fn permissions() -> Vec<Permission> {
@@ -180,7 +159,7 @@ mod tests {
             assert!(!route.roles.is_empty(), "{}", route.path);
             let twice = routes[..index]
                 .iter()
-                .any(|other| (&other.method, other.path) == (&route.method, route.path));
+                .any(|other| (&other.method, &other.path) == (&route.method, &route.path));
             assert!(!twice, "{} {}", route.method, route.path);
         }
     }

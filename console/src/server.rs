@@ -34,8 +34,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub fn router(console: Console) -> Router {
     let mut router = Router::new();
     for Route { method, path, roles, needs, handler } in routes::all() {
-        let guard = Guard { console: console.clone(), method, path, roles, needs };
-        router = router.route(path, handler.route_layer(from_fn_with_state(guard, access::require)));
+        let guard = Guard { console: console.clone(), method, path: path.clone(), roles, needs };
+        router = router.route(&path, handler.route_layer(from_fn_with_state(guard, access::require)));
     }
     let is_secure = console.settings.is_secure();
     let limit = console.times.arrival;

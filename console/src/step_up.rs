@@ -173,7 +173,7 @@ struct StepUpPage {
 }
 
 fn page(operator: &Operator, action: String, fields: Fields, problem: String) -> Result<Response, PageError> {
-    let shown = fields.iter().filter(|(_, value)| !value.trim().is_empty());
+    let shown = fields.iter().filter(|(name, value)| !name.starts_with('_') && !value.trim().is_empty());
     let shown = shown.map(|(name, value)| (view::words(name), value.clone())).collect();
     let page = StepUpPage {
         page: Page::of(Some(operator), "", "Confirm that it is you"),

@@ -165,6 +165,13 @@ pub(crate) fn words(code: &str) -> String {
     code.replace('_', " ")
 }
 
+/// A name as a label: `paid-at` is Paid at.
+pub(crate) fn label(name: &str) -> String {
+    let mut letters =
+        name.trim_end_matches("-minor").chars().map(|letter| if letter == '-' { ' ' } else { letter });
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// The page of a request of an operator.
 pub(crate) fn approval(id: &str) -> String {
     format!("/approvals/{}", segment(id))

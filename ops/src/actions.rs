@@ -6,7 +6,7 @@ mod bank;
 mod beneficiaries;
 mod chains;
 mod deposits;
-mod executions;
+pub mod executions;
 mod fix_options;
 mod fix_sessions;
 pub mod keys;
@@ -20,6 +20,7 @@ pub mod personal_data;
 mod recalls;
 mod webhooks;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Command, Subcommand, ValueEnum};
 use dvp_core::operators::requests::Maker;
 use dvp_core::operators::targets;
@@ -29,6 +30,7 @@ use dvp_store::partners::registry::PartnerRow;
 
 use crate::desk::Desk;
 use crate::outcome::Outcome;
+use crate::table::Spec;
 
 /// Every action, by what it is about.
 #[derive(Debug, Subcommand)]
@@ -99,6 +101,20 @@ impl Action {
 /// The actions as commands, without the program's name.
 pub fn command() -> Command {
     Action::augment_subcommands(Command::new("dvp")).no_binary_name(true).subcommand_required(true)
+}
+
+/// The command of an action.
+pub(crate) fn leaf<'a>(root: &'a Command, spec: &Spec) -> Option<&'a Command> {
+    spec.name.split(' ').try_fold(root, |command, word| command.find_subcommand(word))
+}
+
+/// One of the values that have names.
+pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
+    names: impl IntoIterator<Item = impl Into<PossibleValue>>,
+    parse: fn(&str) -> Option<T>,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(names.into_iter().map(Into::into))
+        .try_map(move |name| parse(&name).ok_or("is not known"))
 }
 
 /// Whether a field's value is a secret: it is in no record, and the command line reads it from a file or the environment.

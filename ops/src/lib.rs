@@ -5,23 +5,25 @@
 //! its name and its fields as text; [`perform`] reads them, decides by the caller's own authority, carries the action
 //! out and appends who did it, from where and by which proof to the audit log.
 //!
-//! The console's forms call the core themselves so far; a test holds their roles and step-ups against this table.
+//! The console's forms are made of the same declarations ([`form`]).
 //!
 //! **Architecture invariant:** who acts is who was authenticated (`caller`), never a name that somebody types, and what a
-//! command line changes as an operator goes through [`perform`].
+//! command line or a page changes as an operator goes through [`perform`].
 //!
 //! Kept by `console/tests/it/faces.rs::every_action_takes_the_roles_and_the_step_up_of_its_row_in_both_environments` and
-//! `tests/boundaries.rs::commands_change_nothing_as_an_operator`.
+//! `tests/boundaries.rs::commands_and_pages_change_nothing_as_an_operator`.
 
 pub mod actions;
 mod caller;
 mod desk;
+mod form;
 mod outcome;
 mod performing;
 mod table;
 
 pub use self::caller::{Caller, Proof, authenticate, grant_login};
 pub use self::desk::{FixRules, House};
+pub use self::form::{ActionForm, FormField, Meaning, Takes, form};
 pub use self::outcome::{Outcome, line, view};
 pub use self::performing::{Refusal, perform};
 pub use self::table::{

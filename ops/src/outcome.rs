@@ -11,6 +11,8 @@ pub struct Outcome {
     pub lines: Vec<String>,
     /// The request that waits for a second operator.
     pub approval: Option<String>,
+    /// What is shown this once.
+    pub once: Vec<(&'static str, String)>,
 }
 
 impl Outcome {
@@ -19,7 +21,7 @@ impl Outcome {
     }
 
     pub(crate) const fn lines(value: Value, lines: Vec<String>) -> Self {
-        Self { value, lines, approval: None }
+        Self { value, lines, approval: None, once: Vec::new() }
     }
 
     /// A request that another operator approves.
@@ -28,7 +30,14 @@ impl Outcome {
         let mut value = view(approval);
         value["repeated"] = json!(requested.repeated);
         let waits = format!("another operator approves it: dvp approval approve --id {}", approval.id);
-        Self { value, lines: vec![line(approval), waits], approval: Some(approval.id.clone()) }
+        Self { approval: Some(approval.id.clone()), ..Self::lines(value, vec![line(approval), waits]) }
+    }
+
+    /// With a text that is shown this once.
+    pub(crate) fn once(mut self, name: &'static str, text: String) -> Self {
+        self.lines.insert(self.once.len(), format!("{name:<14}  {text}"));
+        self.once.push((name, text));
+        self
     }
 
     /// With what the requester keeps until the approval.

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{ArgAction, Command, FromArgMatches as _};
+use clap::{ArgAction, FromArgMatches as _};
 use dvp_domain::operator::OperatorRole;
 use dvp_store::operators::accounts::{self, ConsoleAction, ConsoleRecord};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
@@ -171,8 +171,7 @@ fn read(spec: &Spec, fields: &serde_json::Map<String, Value>) -> Result<Action, 
         message: message.to_owned(),
     };
     let root = actions::command();
-    let leaf = spec.name.split(' ').try_fold(&root, |command: &Command, word| command.find_subcommand(word));
-    let leaf = leaf.ok_or_else(|| Refusal::UnknownAction(spec.name.to_owned()))?;
+    let leaf = actions::leaf(&root, spec).ok_or_else(|| Refusal::UnknownAction(spec.name.to_owned()))?;
     let mut given: Vec<String> = spec.name.split(' ').map(str::to_owned).collect();
     for (name, value) in fields {
         let known = leaf.get_arguments().find(|arg| arg.get_long() == Some(name));

@@ -98,6 +98,7 @@ pub const TABLE: &[Spec] = &[
     row("key revoke", ADMINISTRATION, false, Second::No),
     row("fix-session add", ADMINISTRATION, true, Second::IfLive),
     row("fix-session set", ADMINISTRATION, true, Second::IfLive),
+    row("fix-session password", ADMINISTRATION, true, Second::Always),
     waiting("fix-session enable", ADMINISTRATION, true, Second::IfLive),
     waiting("fix-session disable", OPERATION, false, Second::No),
     waiting("fix-session logout", OPERATION, false, Second::No),

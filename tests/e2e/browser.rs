@@ -148,6 +148,28 @@ impl Browser {
         self.press(button).await;
     }
 
+    /// Follows the link with this text, and waits for its page.
+    pub(crate) async fn follow(&self, text: &str) {
+        self.value("(window.isOld = true)").await;
+        let script = format!(
+            "[...document.querySelectorAll('main a')].find(link => link.textContent.trim() === {}).click()",
+            json!(text)
+        );
+        self.value(&script).await;
+        self.wait_for("!window.isOld && document.readyState === 'complete'").await;
+    }
+
+    /// Opens the form that the page offers, fills it in and sends it; amounts are sent once they were shown.
+    pub(crate) async fn act(&self, offer: &str, fields: &[(&str, &str)]) {
+        self.follow(offer).await;
+        let button = self.value("document.querySelector('form.act > button').textContent.trim()").await;
+        let button = button.as_str().unwrap();
+        self.fill("form.act", fields, button).await;
+        if self.value("document.body.textContent.includes('Is this right?')").await == json!(true) {
+            self.press(button).await;
+        }
+    }
+
     /// The value that a promise of the page comes to.
     pub(crate) async fn promised(&self, promise: &str) -> Value {
         let script = format!(

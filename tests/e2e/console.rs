@@ -89,12 +89,15 @@ async fn operators_work_in_a_browser() {
     // Two operators set a limit, which stops an order.
     let tokens = ["/operators/0/token", "/operators/1/token"].map(|pointer| sandbox.text(pointer));
     sign_in(&browser, &sandbox, &tokens[0], "/treasury").await;
-    let form = "document.querySelector('form[action=\"/treasury/limits\"]')";
-    for (name, value) in [("asset", "USDC"), ("amount", "0.01"), ("reason", "a test"), ("evidence", "memo")] {
-        browser.value(&format!("({form}.elements[{}].value = {})", json!(name), json!(value))).await;
-    }
-    browser.value(&format!("({form}.elements.period.value = 'order')")).await;
-    browser.press("Request the limit").await;
+    let limit = [
+        ("scope", "everything"),
+        ("asset", "USDC"),
+        ("per", "order"),
+        ("amount-minor", "0.01"),
+        ("reason", "a test"),
+        ("evidence", "memo"),
+    ];
+    browser.act("New limit", &limit).await;
     browser.wait_for("document.body.textContent.includes('another operator approves it')").await;
     check(&browser, "the maker's request").await;
     let request = browser.value("location.pathname").await;
@@ -130,10 +133,10 @@ async fn tab_to(browser: &Browser, wanted: &str) {
 /// From the home page to a pause and its end, without a pointer.
 async fn a_pause_is_made_by_the_keyboard_alone(browser: &Browser, console: &str) {
     const ENTER: &str = "\u{e007}";
-    let field = |name: &str, form: &str| {
-        format!(
-            "document.activeElement.name === '{name}' && document.activeElement.form.action.endsWith('/pauses/{form}')"
-        )
+    let field = |name: &str| format!("document.activeElement.name === '{name}'");
+    let link = |text: &str| format!("document.activeElement.textContent.trim() === '{text}'");
+    let form = |action: &str| {
+        format!("location.pathname === '/act/pause/{action}' && document.readyState === 'complete'")
     };
     browser.open(&format!("{console}/")).await;
     browser.wait_for("document.readyState === 'complete'").await;
@@ -143,16 +146,23 @@ async fn a_pause_is_made_by_the_keyboard_alone(browser: &Browser, console: &str)
     browser.wait_for("location.pathname === '/treasury' && document.readyState === 'complete'").await;
     tab_to(browser, "document.activeElement.classList.contains('skip')").await;
     browser.type_keys(ENTER).await;
-    tab_to(browser, &field("scope", "add")).await;
+    tab_to(browser, &link("Pause")).await;
+    browser.type_keys(ENTER).await;
+    browser.wait_for(&form("add")).await;
+    check(browser, "the form of a pause").await;
+    tab_to(browser, &field("scope")).await;
     browser.type_keys("pair").await;
-    tab_to(browser, &field("target", "add")).await;
+    tab_to(browser, &field("target")).await;
     browser.type_keys("USD/USDC").await;
-    tab_to(browser, &field("reason", "add")).await;
+    tab_to(browser, &field("reason")).await;
     browser.type_keys("by the keyboard").await;
-    tab_to(browser, "document.activeElement.textContent.trim() === 'Pause'").await;
+    tab_to(browser, &link("Carry it out")).await;
     browser.type_keys(ENTER).await;
     browser.wait_for("document.body.textContent.includes('by the keyboard')").await;
-    tab_to(browser, &field("reason", "remove")).await;
+    tab_to(browser, &link("Resume")).await;
+    browser.type_keys(ENTER).await;
+    browser.wait_for(&form("remove")).await;
+    tab_to(browser, &field("reason")).await;
     browser.type_keys(&format!("it works again{ENTER}")).await;
     browser.wait_for("document.body.textContent.includes('Nothing is paused.')").await;
     check(browser, "after a walk by the keyboard").await;
@@ -161,20 +171,19 @@ async fn a_pause_is_made_by_the_keyboard_alone(browser: &Browser, console: &str)
 /// A partner, and its FIX session, which exists when another operator has approved it.
 async fn an_administrator_begins_a_partner(sandbox: &Sandbox, browser: &Browser, tokens: &[String; 2]) {
     sign_in(browser, sandbox, &tokens[0], "/partners").await;
-    let partner = [("name", "initech"), ("reason", "contract 12")];
-    browser.fill("form[action='/partners']", &partner, "Create the partner").await;
+    browser.act("New partner", &[("name", "initech"), ("tier", "standard")]).await;
+    browser.follow("initech").await;
     browser.wait_for("location.pathname === '/partners/initech'").await;
     check(browser, "the new partner").await;
-    browser.open(&format!("{}/fix", sandbox.text("/console"))).await;
     let session = [
-        ("partner", "initech"),
-        ("client_comp_id", "INITECH"),
-        ("allowed_sources", "192.0.2.0/24"),
+        ("begin-string", "FIX.4.4"),
+        ("sender-comp-id", "INITECH"),
+        ("allowed-sources", "192.0.2.0/24"),
         ("reason", "contract 12"),
         ("evidence", "ticket 9"),
     ];
-    browser.fill("form[action='/fix']", &session, "Request the session").await;
-    browser.wait_for("document.body.textContent.includes('This is shown once')").await;
+    browser.act("New FIX session", &session).await;
+    browser.wait_for("document.body.textContent.includes('Shown this once')").await;
     check(browser, "the new session").await;
     let request =
         browser.value("document.querySelector('a[href^=\"/approvals/\"].id, .facts a').pathname").await;

@@ -95,12 +95,11 @@ pub(crate) async fn a_returned_payment_is_traced_and_resolved(
 
     sign_in(browser, sandbox, &tokens[0], &page).await;
     let fields = [
-        ("decision", "paid_again"),
-        ("provider_reference", "WIRE-4711"),
+        ("provider-reference", "WIRE-4711"),
         ("reason", "paid to the new account"),
         ("evidence", "wire 4711, statement 18"),
     ];
-    browser.fill(&format!("form[action='/orders/{reference}/decisions']"), &fields, "Decide").await;
+    browser.act("The returned payment was paid another way", &fields).await;
     browser.wait_for("location.pathname.startsWith('/approvals/')").await;
     let request = browser.value("location.pathname").await.as_str().unwrap().to_owned();
     assert!(breaks(sandbox).iter().any(is_it), "a request alone ends nothing");

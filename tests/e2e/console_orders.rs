@@ -173,12 +173,11 @@ async fn a_stuck_order_is_resolved(browser: &Browser, sandbox: &Sandbox, referen
     browser.type_keys(&format!("/{end_to_end_id}\u{e007}")).await;
     browser.wait_for(&format!("location.pathname === '/orders/{reference}'")).await;
     let fields = [
-        ("decision", "mark_paid_payout"),
-        ("provider_reference", "STATEMENT-17"),
+        ("provider-reference", "STATEMENT-17"),
         ("reason", "the bank is silent"),
         ("evidence", "statement 17, line 4"),
     ];
-    browser.fill(&format!("form[action='/orders/{reference}/decisions']"), &fields, "Decide").await;
+    browser.act("The payout was carried out", &fields).await;
     browser.wait_for("location.pathname.startsWith('/approvals/')").await;
     check(browser, "the maker's request").await;
     let request = browser.value("location.pathname").await.as_str().unwrap().to_owned();
@@ -229,8 +228,7 @@ async fn a_session_is_reset(browser: &Browser, sandbox: &Sandbox) {
     check(browser, "a session with a gap").await;
     open(browser, sandbox, "/fix", &missing).await;
     open(browser, sandbox, SESSION, &missing).await;
-    let reset = "form[action$='/commands']:has(input[value=reset])";
-    browser.fill(reset, &[("reason", "agreed by phone")], "Reset the numbers").await;
+    browser.act("Reset the numbers", &[("reason", "agreed by phone")]).await;
     browser.wait_for("document.body.textContent.includes('agreed by phone')").await;
     client.report(|message| message.get(35) == "5").await;
     browser.wait_for(&fact("Peer", "not connected")).await;

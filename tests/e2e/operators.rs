@@ -30,8 +30,15 @@ async fn execute(sandbox: &Sandbox, statement: &'static str) {
 
 /// Requests a limit by a form of the page.
 async fn request_limit(browser: &Browser, amount: &str) {
-    let fields = [("asset", "USDC"), ("amount", amount), ("reason", "a test"), ("evidence", "memo")];
-    browser.fill("form[action='/treasury/limits']", &fields, "Request the limit").await;
+    let fields = [
+        ("scope", "everything"),
+        ("asset", "USDC"),
+        ("per", "order"),
+        ("amount-minor", amount),
+        ("reason", "a test"),
+        ("evidence", "memo"),
+    ];
+    browser.act("New limit", &fields).await;
 }
 
 /// Signs in by a link, which leads to the account page; again while a service that has just started is unavailable.
@@ -91,6 +98,7 @@ async fn operators_use_passkeys_in_a_browser() {
     check(&browser, "the step-up that failed").await;
     browser.verify_user(&passkeys, true).await;
     browser.press("Confirm with a passkey").await;
+    browser.press("Request it").await;
     browser.wait_for("document.body.textContent.includes('another operator approves it')").await;
     let request = browser.value("location.pathname").await.as_str().unwrap().to_owned();
 
@@ -153,6 +161,7 @@ async fn operators_use_a_password_and_remove_a_passkey_in_a_browser() {
     check(&browser, "the step-up by a code").await;
     let code = app.code();
     browser.fill("[data-step-up] form", &[("step_up_code", &code)], "Confirm with the code").await;
+    browser.press("Request it").await;
     browser.wait_for("document.body.textContent.includes('another operator approves it')").await;
     check(&browser, "the request").await;
     sandbox.stop().await;

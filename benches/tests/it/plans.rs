@@ -201,7 +201,9 @@ fn every_page_is_read(screens: &[screens::Screen]) {
     // The stream of changes never ends; the page of a login reads nothing.
     let others = ["/live", "/account/login"];
     for (method, path, _, _) in dvp_console::permissions() {
-        assert!(method != "GET" || read.contains(path) || others.contains(&path), "{path} is not read");
+        // Of the forms of actions one of each kind is read: they differ in the names that they propose.
+        let is_other = others.contains(&&*path) || path.starts_with("/act/");
+        assert!(method != "GET" || read.contains(&*path) || is_other, "{path} is not read");
     }
 }
 

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use askama::Template;
 use axum::extract::Path;
 use axum::response::{Html, IntoResponse as _};
-use dvp_core::operators::approvals as core_approvals;
 use dvp_core::operators::invitations;
 use dvp_core::operators::operations::EXECUTION;
 use dvp_core::operators::requests::is_same_operator;
-use dvp_domain::operator::OperatorRole;
+use dvp_ops::APPROVAL;
 use dvp_store::database::changes::Subject;
 use dvp_store::operators::accounts::sessions;
 use dvp_store::operators::approvals::{self, Approval, Filter};
@@ -20,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::error::PageError;
 use crate::lines::ApprovalLine;
-use crate::request::{self, Asked, Reply, Sent, Visit, lead_to};
+use crate::request::{self, Asked, Reply, Visit};
 use crate::view::{self, Moment, Page};
 
 const ROWS: usize = 50;
@@ -108,7 +107,7 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(id): Path<Stri
     let fields = fields(&named(&request.details, &names), &|asset| console.decimals(asset));
     let is_open = request.state == "pending" && !request.is_expired;
     let is_own = is_same_operator(&request.maker, &operator.name);
-    let may_approve = operator.may(crate::navigation::APPROVAL);
+    let may_approve = operator.may(APPROVAL);
     let moved_to = subject.map(|execution| execution.version).filter(|version| *version != request.version);
     let page = ApprovalPage {
         page: operator.page("Approvals", format!("Request {id}")).live(&[Subject::Approvals]),
@@ -235,64 +234,6 @@ fn label(name: &str) -> String {
         label.push(if label.is_empty() { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() });
     }
     view::words(&label)
-}
-
-/// A decision, with the version that the operator saw.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Decision {
-    version: i64,
-    #[serde(default)]
-    note: String,
-}
-
-pub(crate) async fn approve(
-    Visit { console, operator }: Visit,
-    Path(id): Path<String>,
-    Sent(decision): Sent<Decision>,
-) -> Reply {
-    let mut conn = console.acting().await?;
-    let request = find(&mut conn, &id).await?;
-    let done = match check(&request, &decision) {
-        Ok(()) => core_approvals::approve(&mut conn, &id, &operator.name, decision.note.trim()).await,
-        Err(error) => return operator.refuse(&mut conn, "POST /approvals/{id}/approve", &id, error).await,
-    };
-    match done {
-        Ok(_) => lead_to(&view::approval(&id)),
-        Err(error) => operator.refuse(&mut conn, "POST /approvals/{id}/approve", &id, error).await,
-    }
-}
-
-pub(crate) async fn deny(
-    Visit { console, operator }: Visit,
-    Path(id): Path<String>,
-    Sent(decision): Sent<Decision>,
-) -> Reply {
-    const ROUTE: &str = "POST /approvals/{id}/deny";
-    let mut conn = console.acting().await?;
-    let request = find(&mut conn, &id).await?;
-    let is_own = is_same_operator(&request.maker, &operator.name);
-    if !is_own && !operator.may(&[OperatorRole::Approver]) {
-        let error = PageError::Forbidden(crate::navigation::APPROVAL);
-        return operator.refuse(&mut conn, ROUTE, &id, error).await;
-    }
-    if let Err(error) = check(&request, &decision) {
-        return operator.refuse(&mut conn, ROUTE, &id, error).await;
-    }
-    match core_approvals::deny(&mut conn, &id, &operator.name, decision.note.trim()).await {
-        Ok(_) => lead_to(&view::approval(&id)),
-        Err(error) => operator.refuse(&mut conn, ROUTE, &id, error).await,
-    }
-}
-
-/// The decision is about the request as the operator saw it.
-fn check(request: &Approval, decision: &Decision) -> Result<(), PageError> {
-    if request.version == decision.version {
-        Ok(())
-    } else {
-        Err(PageError::Conflict(
-            "The request is about another version than the one you saw: look again.".to_owned(),
-        ))
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::blocks::{self, Block, Cell};
 use crate::error::PageError;
 use crate::request::{Asked, Reply, Visit, file};
 use crate::state::Console;
-use crate::view::{self};
+use crate::view;
 
 /// Entries of a page, and of an export.
 const ROWS: i64 = 100;

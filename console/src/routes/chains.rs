@@ -1,22 +1,17 @@
 //! Chains: how they are followed, the relayer's accounts, and commands that wait; operators resume a halted chain and have
 //! a command tried again.
 
-use chrono::{DateTime, Utc};
-use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{
-    self, ChainFees, CommandFilter, CommandView, RelayerAccount, Retried, StateName, StatusRow, WaitingFill,
+    self, ChainFees, CommandFilter, CommandView, RelayerAccount, StateName, StatusRow, WaitingFill,
 };
 use dvp_store::database::changes::Subject;
-use dvp_store::operators::accounts::ConsoleAction;
-use dvp_store::{Acquire as _, StoreError};
-use serde::Deserialize;
 
-use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
-use crate::error::PageError;
-use crate::navigation::OPERATION;
-use crate::request::{Reply, Sent, Visit, lead_to};
+use crate::blocks::{self, Block, Cell};
+use crate::offers::Offer;
+use crate::operator::Operator;
+use crate::request::{Reply, Visit};
 use crate::state::ChainLoad;
-use crate::view::{self};
+use crate::view;
 
 /// Commands of each list.
 const ROWS: i64 = 50;
@@ -50,9 +45,10 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
         "#Fills at the gate",
         "#Facts taken back",
         "Reason",
+        "Change",
     ];
-    let followed =
-        Block::table("Followed", &headings, "No chain is followed yet.", chains.iter().map(chain_row));
+    let rows = chains.iter().map(|row| chain_row(row, &operator));
+    let followed = Block::table("Followed", &headings, "No chain is followed yet.", rows);
     let headings = [
         "Chain",
         "#Base fee (gwei)",
@@ -74,21 +70,16 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
         accounts.iter().map(account_row),
     );
     let headings =
-        ["#Command", "Kind", "Order", "State", "#Tries", "Trouble", "Created (UTC)", "Transaction"];
+        ["#Command", "Kind", "Order", "State", "#Tries", "Trouble", "Created (UTC)", "Transaction", "Change"];
     let list = |title, empty, rows: &[CommandView]| {
-        Block::table(title, &headings, empty, rows.iter().map(command_row))
+        Block::table(title, &headings, empty, rows.iter().map(|row| command_row(row, &operator)))
     };
-    let may_act = operator.may(OPERATION);
-    let halted = chains.iter().filter(|row| may_act && row.state == StateName::Halted);
-    let resume = halted.filter_map(|row| Some(resume_form(row, row.halted_at?)));
-    let followed = followed.with_forms(resume);
-    let retry = (may_act && !(troubled.is_empty() && failed.is_empty())).then(retry_form);
     let blocks = vec![
         followed,
         load,
         fills,
         accounts,
-        list("Commands in trouble", "No waiting command was rejected.", &troubled).with_forms(retry),
+        list("Commands in trouble", "No waiting command was rejected.", &troubled),
         list("Open commands, the oldest", "No command waits or is in a transaction.", &open),
         list("Failed commands, the latest", "No command failed for good.", &failed),
     ];
@@ -103,7 +94,14 @@ fn seconds(seconds: u64) -> Cell {
     Cell::number(view::span(i64::try_from(seconds).unwrap_or(i64::MAX)))
 }
 
-fn chain_row(row: &StatusRow) -> Vec<Cell> {
+fn chain_row(row: &StatusRow, operator: &Operator) -> Vec<Cell> {
+    let halted_at = row.halted_at.filter(|_| row.state == StateName::Halted);
+    let resume = halted_at.map(|at| {
+        Offer::new("chain resume", "Follow again")
+            .about("chain-id", row.chain_id.to_string())
+            .seen("halted-at", at)
+            .dangerous()
+    });
     vec![
         Cell::text(format!("{} {}", row.name, row.chain_id)),
         Cell::state(row.state.as_str()),
@@ -115,6 +113,7 @@ fn chain_row(row: &StatusRow) -> Vec<Cell> {
         number(row.fills_waiting),
         number(row.retracted_facts),
         Cell::text(row.reason.clone().unwrap_or_default()),
+        Cell::offers(operator.offers(resume)),
     ]
 }
 
@@ -164,7 +163,10 @@ fn account_row(row: &RelayerAccount) -> Vec<Cell> {
     ]
 }
 
-fn command_row(row: &CommandView) -> Vec<Cell> {
+fn command_row(row: &CommandView, operator: &Operator) -> Vec<Cell> {
+    let can_retry = row.trouble.is_some() || row.state.as_str() == "failed";
+    let retry =
+        can_retry.then(|| Offer::new("chain command retry", "Try again").about("id", row.id.to_string()));
     vec![
         Cell::number(row.id.to_string()),
         Cell::text(view::words(&row.kind)),
@@ -174,101 +176,6 @@ fn command_row(row: &CommandView) -> Vec<Cell> {
         Cell::text(row.trouble.clone().unwrap_or_default()),
         Cell::time(row.created_at),
         Cell::found(row.tx_hash.clone().unwrap_or_default()),
+        Cell::offers(operator.offers(retry)),
     ]
-}
-
-fn resume_form(chain: &StatusRow, halted_at: DateTime<Utc>) -> FormBlock {
-    let fields = vec![
-        Field::hidden("chain", chain.chain_id.to_string()),
-        Field::seen("halted_at", halted_at),
-        Field::text("shared_block", "Newest block that is right"),
-        Field::text("reason", "Reason"),
-    ];
-    FormBlock::new("/chains/resume", "Follow the chain again", fields).dangerous()
-}
-
-fn retry_form() -> FormBlock {
-    let fields = vec![Field::text("command", "Command"), Field::text("reason", "Reason")];
-    FormBlock::new("/chains/retry", "Try the command again", fields)
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct ResumeForm {
-    chain: String,
-    /// When the chain was halted, as the operator saw it.
-    halted_at: DateTime<Utc>,
-    /// Blocks read after this one are reverted.
-    shared_block: String,
-    reason: String,
-}
-
-fn whole(text: &str) -> Result<u64, PageError> {
-    let text = text.trim();
-    text.parse().map_err(|_| PageError::Invalid(format!("{text} is no whole number.")))
-}
-
-fn given(reason: &str) -> Result<&str, PageError> {
-    let reason = reason.trim();
-    if reason.is_empty() {
-        return Err(PageError::Conflict("A reason is needed.".to_owned()));
-    }
-    Ok(reason)
-}
-
-/// Follows a halted chain again, from its newest block that was read before and is right.
-pub(crate) async fn resume(Visit { console, operator }: Visit, Sent(form): Sent<ResumeForm>) -> Reply {
-    const ROUTE: &str = "POST /chains/resume";
-    let (chain, block) = (whole(&form.chain)?, whole(&form.shared_block)?);
-    let mut conn = console.acting().await?;
-    let subject = format!("{chain}: from block {block}: {}", form.reason.trim());
-    let done = match given(&form.reason) {
-        Ok(_) => {
-            let mut tx = conn.begin().await.map_err(StoreError::from)?;
-            let resumed = chain::resume(&mut tx, chain, BlockNumber(block), Some(form.halted_at)).await?;
-            if resumed {
-                operator.record(&mut tx, ConsoleAction::Acted, ROUTE, &subject).await?;
-                tx.commit().await.map_err(StoreError::from)?;
-                return lead_to("/chains");
-            }
-            tx.rollback().await.map_err(StoreError::from)?;
-            PageError::Conflict(format!(
-                "Chain {chain} is not halted, or was halted again since you opened the page, or block {block} was not \
-                 read."
-            ))
-        }
-        Err(error) => error,
-    };
-    operator.refuse(&mut conn, ROUTE, &subject, done).await
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct RetryForm {
-    command: String,
-    reason: String,
-}
-
-/// Looks at a waiting command now, or tries one again that was given up.
-pub(crate) async fn retry(Visit { console, operator }: Visit, Sent(form): Sent<RetryForm>) -> Reply {
-    const ROUTE: &str = "POST /chains/retry";
-    let id = i64::try_from(whole(&form.command)?).unwrap_or(i64::MAX);
-    let mut conn = console.acting().await?;
-    let error = match given(&form.reason) {
-        Ok(reason) => {
-            let mut tx = conn.begin().await.map_err(StoreError::from)?;
-            let why = match chain::retry_command(&mut tx, id, &operator.name, reason).await? {
-                Retried::Now => {
-                    tx.commit().await.map_err(StoreError::from)?;
-                    return lead_to("/chains");
-                }
-                Retried::Unknown => "does not exist",
-                Retried::Sent => "is in a transaction: nothing to do",
-                Retried::Done => "is done",
-                Retried::OrderGoneOn => "was given up, and its order has ended or gone on without it",
-            };
-            tx.rollback().await.map_err(StoreError::from)?;
-            PageError::Conflict(format!("Chain command {id} {why}."))
-        }
-        Err(error) => error,
-    };
-    operator.refuse(&mut conn, ROUTE, &id.to_string(), error).await
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::blocks::{self, Block, Cell, Field, Form};
 use crate::error::PageError;
 use crate::request::{self, Asked, Reply, Visit};
-use crate::view::{self};
+use crate::view;
 
 /// Rows of a page, and of the session's own page.
 const ROWS: usize = 100;

@@ -3,6 +3,7 @@
 use axum::extract::Path;
 use dvp_core::operators::accounts::{OperatorError, named};
 use dvp_core::operators::requests::is_same_operator;
+use dvp_ops::ADMINISTRATION;
 use dvp_store::PgConnection;
 use dvp_store::operators::accounts::sessions::{self, OpenSession};
 use dvp_store::operators::accounts::{ConsoleAction, OperatorRow};
@@ -10,7 +11,6 @@ use serde::Deserialize;
 
 use crate::blocks::{Block, Cell, Field, Form as FormBlock};
 use crate::error::PageError;
-use crate::navigation::ADMINISTRATION;
 use crate::operator::Operator;
 use crate::request::{Reply, Sent, Visit, lead_to};
 use crate::state::Console;

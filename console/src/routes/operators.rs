@@ -1,18 +1,15 @@
-//! Operators and their roles. An administrator can disable another one, and requests what gives an operator more than
-//! it has.
+//! Operators and their roles, and what an administrator may do about them.
 
 use axum::extract::Path;
 use dvp_core::operators::requests::is_same_operator;
 use dvp_store::database::changes::Subject;
-use dvp_store::operators::accounts::{self, ConsoleAction, OperatorRow};
+use dvp_store::operators::accounts::{self, OperatorRow};
 
-use super::operator_sessions::find;
-use super::{invitations, operator_sessions};
-use crate::blocks::{self, Block, Cell, Form as FormBlock};
-use crate::error::PageError;
-use crate::navigation::ADMINISTRATION;
-use crate::request::{Reply, Visit, lead_to};
-use crate::view::{self};
+use super::operator_sessions::{self, find};
+use crate::blocks::{self, Block, Cell};
+use crate::offers::Offer;
+use crate::request::{Reply, Visit};
+use crate::view;
 
 const ROWS: i64 = 500;
 
@@ -35,11 +32,9 @@ pub(crate) async fn list(Visit { console, operator }: Visit) -> Reply {
         ]
     });
     let headings = ["Operator", "Roles", "State", "Seen (UTC)", "Added by", "Added (UTC)"];
-    let mut parts = vec![Block::table("All operators", &headings, "There is no operator.", rows)];
-    if operator.may(ADMINISTRATION) {
-        parts.push(Block::forms("Invite an operator", vec![invitations::invite_form()]));
-    }
-    blocks::render(operator.page("Operators", "Operators").live(&[Subject::Operators]), None, parts)
+    let invite = operator.offers([Offer::new("operator add", "Invite an operator")]);
+    let table = Block::table("All operators", &headings, "There is no operator.", rows).with_offers(invite);
+    blocks::render(operator.page("Operators", "Operators").live(&[Subject::Operators]), None, vec![table])
 }
 
 pub(crate) async fn show(Visit { console, operator }: Visit, Path(name): Path<String>) -> Reply {
@@ -54,14 +49,8 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(name): Path<St
         ("Added (UTC)", Cell::time(shown.created_at)),
     ];
     let is_other = !is_same_operator(&shown.name, &operator.name);
-    let mut parts = Vec::new();
-    let mut block = Block::facts("Operator", facts).half();
-    if operator.may(ADMINISTRATION) && is_other && shown.disabled_at.is_none() {
-        let form = FormBlock::new(format!("{}/disable", view::operator(&shown.name)), "Disable", Vec::new());
-        block = block.with_forms([form.dangerous()]);
-        parts.extend(invitations::change_blocks(&shown));
-    }
-    parts.insert(0, block);
+    let offers = if is_other { operator.offers(offers(&shown)) } else { Vec::new() };
+    let mut parts = vec![Block::facts("Operator", facts).half().with_offers(offers)];
     parts.extend(sessions);
     let state = state(&shown);
     let page = operator
@@ -70,17 +59,22 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(name): Path<St
     blocks::render(page, Some(state), parts)
 }
 
-/// Ends the operator's sessions and links, and refuses new ones.
-pub(crate) async fn disable(Visit { console, operator }: Visit, Path(name): Path<String>) -> Reply {
-    const ROUTE: &str = "POST /operators/{name}/disable";
-    let mut conn = console.acting().await?;
-    let shown = find(&mut conn, &name).await?;
-    if is_same_operator(&shown.name, &operator.name) {
-        operator.record(&mut conn, ConsoleAction::Refused, ROUTE, &name).await?;
-        return Err(PageError::Conflict("Another administrator disables you.".to_owned()));
+/// What an administrator can do about another operator.
+fn offers(shown: &OperatorRow) -> Vec<Offer> {
+    let offer = |action, label: &str| Offer::new(action, label).about("name", &shown.name);
+    if shown.disabled_at.is_some() {
+        return vec![offer("operator enable", "Enable")];
     }
-    if accounts::set_disabled(&mut conn, &shown.id, true).await? {
-        operator.record(&mut conn, ConsoleAction::Acted, ROUTE, &shown.name).await?;
-    }
-    lead_to(&view::operator(&shown.name))
+    let roles = shown.roles.iter();
+    let roles = roles.fold(offer("operator roles", "Change the roles"), |offer, role| {
+        offer.proposed("roles", role.as_str())
+    });
+    vec![
+        roles,
+        offer("operator link", "New sign-in link"),
+        offer("operator identity", "Identity at the provider"),
+        offer("operator token", "Token for automation"),
+        offer("operator end-tokens", "End all tokens").dangerous(),
+        offer("operator disable", "Disable").dangerous(),
+    ]
 }

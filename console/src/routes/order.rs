@@ -4,21 +4,20 @@ use askama::Template;
 use axum::extract::Path;
 use axum::response::{Html, IntoResponse as _};
 use dvp_core::operators::operations::EXECUTION;
+use dvp_ops::actions::executions::{Choice, choices};
 use dvp_store::database::changes::Subject;
 use dvp_store::operators::accounts::ConsoleAction;
 use dvp_store::operators::approvals;
 use dvp_store::orders::bank_messages::{self, BankMessage};
 use dvp_store::orders::executions::{self, Execution};
-use dvp_store::orders::{operations, receipts};
+use dvp_store::orders::{bank, operations, recalls, receipts};
 use dvp_store::{PgConnection, StoreError};
 
-use crate::blocks::Form;
 use crate::error::PageError;
 use crate::lines::ApprovalLine;
-use crate::navigation::{OPERATION, PERSONAL};
+use crate::navigation::PERSONAL;
+use crate::offers::Offer;
 use crate::request::{Reply, Visit};
-use crate::routes::recalls::AtBank;
-use crate::routes::{decisions, recalls, returns};
 use crate::timeline::{self, Happening};
 use crate::view::{self, Moment, Page};
 
@@ -41,8 +40,8 @@ struct OrderPage {
     approval: Option<ApprovalLine>,
     /// Where its documents are, for an operator who may read them.
     documents: Option<String>,
-    /// The form of a decision, for operators who may decide.
-    decision: Vec<Form>,
+    /// What can be decided now, by operators who may.
+    offers: Vec<Offer>,
 }
 
 /// A term of an order. An identifier leads to what it names.
@@ -89,17 +88,54 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(reference): Pa
         timeline: timeline::of(&history, |asset| console.decimals(asset), documents.as_deref()),
         approval: approval.as_ref().map(ApprovalLine::from),
         documents,
-        decision: if operator.may(OPERATION) {
-            let mut forms = vec![decisions::form(&execution)];
-            forms.extend(returns::form(&execution));
-            forms.extend(recalls::form(&reference, at_bank));
-            forms
-        } else {
-            Vec::new()
-        },
+        offers: operator.offers(offers(&execution, at_bank)),
         reference,
     };
     Ok(Html(page.render()?).into_response())
+}
+
+/// The decisions that the order's state can take, and a recall of its payment.
+pub(crate) fn offers(execution: &Execution, at_bank: AtBank) -> Vec<Offer> {
+    let terms = &execution.terms;
+    let reference = terms.reference.as_str();
+    let decide = |choice: Choice| {
+        let (action, leg) = choice.values();
+        let offer = Offer::new("execution resolve", choice.words)
+            .about("action", action)
+            .about("leg", leg.unwrap_or_default())
+            .about("reference", reference)
+            .about("confirm", reference)
+            .about("seen-version", execution.version.to_string())
+            .only(choice.fields)
+            .unit("input-minor", &terms.input.asset)
+            .unit("output-minor", &terms.output.asset)
+            .unit("came-minor", &terms.output.asset);
+        if choice.moves_money() { offer.dangerous() } else { offer }
+    };
+    let mut all: Vec<Offer> = choices(execution).map(decide).collect();
+    if at_bank.is_recalled {
+        all.push(Offer::new("recall close", "Close the recall").about("id", reference));
+    } else if at_bank.is_ordered {
+        all.push(Offer::new("recall request", "Request a recall").about("id", reference));
+    }
+    all
+}
+
+/// What a bank has of an order, which decides about recalls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AtBank {
+    /// A payment was ordered.
+    is_ordered: bool,
+    /// A recall of it is open.
+    is_recalled: bool,
+}
+
+impl AtBank {
+    pub(crate) async fn find(conn: &mut PgConnection, reference: &str) -> Result<Self, PageError> {
+        let is_ordered = bank::find_standing(conn, reference).await?.is_some();
+        let is_recalled = is_ordered && recalls::find_open(conn, reference).await?.is_some();
+        Ok(Self { is_ordered, is_recalled })
+    }
 }
 
 fn terms_of(execution: &Execution) -> Vec<Term> {

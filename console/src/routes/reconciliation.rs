@@ -5,17 +5,16 @@ use dvp_store::database::changes::Subject;
 use dvp_store::orders::executions;
 use dvp_store::reconcile::{self, KeptBreak};
 
-use crate::blocks::{self, Block, Cell, Form};
+use crate::blocks::{self, Block, Cell};
 use crate::error::PageError;
 use crate::lines::BreakLine;
-use crate::navigation::{OPERATION, TREASURY};
+use crate::offers::Offer;
 use crate::operator::Operator;
 use crate::request::{Reply, Visit};
-use crate::routes::operations::Proposal;
-use crate::routes::recalls::AtBank;
-use crate::routes::{decisions, operations, recalls, statement};
+use crate::routes::order::AtBank;
+use crate::routes::{order, statement, treasury};
 use crate::state::Console;
-use crate::view::{self};
+use crate::view;
 
 const RUNS: i64 = 50;
 
@@ -151,9 +150,9 @@ pub(crate) async fn show_break(
     facts.extend(
         ledger_account(&found).map(|account| ("Ledger", Cell::link(&account, statement::address(&account)))),
     );
-    let forms = forms(&found, execution.as_ref(), at_bank, &operator, &console);
+    let offers = offers(&found, execution.as_ref().zip(at_bank), &operator, &console);
     let mut all = vec![Block::facts("Break", facts)];
-    all.extend(forms);
+    all.extend(offers);
     let title = format!("Break: {}", line.kind);
     let state = Cell::toned(format!("run {run_id}"), "bad");
     blocks::render(
@@ -173,33 +172,38 @@ fn ledger_account(found: &KeptBreak) -> Option<String> {
 }
 
 /// The requests that may end a break, for those who may make them.
-fn forms(
+fn offers(
     found: &KeptBreak,
-    execution: Option<&executions::Execution>,
-    at_bank: Option<AtBank>,
+    order: Option<(&executions::Execution, AtBank)>,
     operator: &Operator,
     console: &Console,
 ) -> Vec<Block> {
-    let mut all: Vec<(&'static str, Vec<Form>)> = Vec::new();
-    if let (Some(execution), true) = (execution, operator.may(OPERATION)) {
-        let reference = found.reference.as_deref().unwrap_or_default();
-        all.push(("Decide about the order", vec![decisions::form(execution)]));
-        if matches!(found.action.as_str(), "ask_bank" | "page" | "resolve") {
-            let form = at_bank.and_then(|at_bank| recalls::form(reference, at_bank));
-            all.extend(form.map(|form| ("Recall the payment", vec![form])));
-        }
+    let mut all = Vec::new();
+    if let Some((execution, at_bank)) = order {
+        all.push(("Decide about the order", operator.offers(order::offers(execution, at_bank))));
     }
-    if operator.may(TREASURY) && matches!(found.action.as_str(), "post" | "ask_bank" | "page") {
+    if matches!(found.action.as_str(), "post" | "ask_bank" | "page") {
         let asset = found.asset.clone().unwrap_or_default();
         let amount = found.difference.as_deref().unwrap_or_default().trim_start_matches('-');
         let amount =
             if amount.is_empty() { String::new() } else { view::amount(amount, console.decimals(&asset)) };
-        let id =
-            if execution.is_none() { found.reference.clone().unwrap_or_default() } else { String::new() };
-        all.push((
-            "Post an operation of the ledger",
-            vec![operations::form(&Proposal { id, asset, amount })],
-        ));
+        let id = found.reference.clone().filter(|_| order.is_none()).unwrap_or_default();
+        let offers = treasury::postings().into_iter().map(|offer| {
+            let offer = if asset.is_empty() { offer } else { offer.proposed("asset", &asset) };
+            let offer = if amount.is_empty() { offer } else { offer.proposed("amount-minor", &amount) };
+            if id.is_empty() { offer } else { offer.proposed("id", &id) }
+        });
+        all.push(("Post an operation of the ledger", operator.offers(offers)));
     }
-    all.into_iter().map(|(title, forms)| Block::forms(title, forms)).collect()
+    let about = found.reference.as_ref().filter(|_| order.is_none()).or(found.entity.as_ref());
+    let close = about.map(|about| {
+        Offer::new("execution close-break", "Close the break")
+            .about("type", &found.kind)
+            .about("about", about)
+    });
+    all.push(("The break itself", operator.offers(close)));
+    all.into_iter()
+        .filter(|(_, offers)| !offers.is_empty())
+        .map(|(title, offers)| Block::offers(title, offers))
+        .collect()
 }

@@ -11,7 +11,7 @@ use crate::error::PageError;
 use crate::request::{self, Asked, Reply, Visit, file};
 use crate::routes::statement::{self, StatementQuery};
 use crate::state::Console;
-use crate::view::{self};
+use crate::view;
 
 /// Rows of a page; the CSV has all.
 const ROWS: usize = 500;

@@ -2,20 +2,18 @@
 
 use axum::extract::Path;
 use chrono::{DateTime, Utc};
-use dvp_core::operators::fix_sessions::{self, SessionCommandError};
 use dvp_store::database::changes::Subject;
 use dvp_store::fix::admin::{self, ListedSession};
-use dvp_store::fix::commands::{self, SessionAction};
+use dvp_store::fix::commands;
 use dvp_store::fix::settings::{self, FixSessionSettings};
 use dvp_store::fix::status::{self, SessionStatus};
 use serde::Deserialize;
 
-use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
-use crate::error::{PageError, sentence};
-use crate::navigation::{ADMINISTRATION, OPERATION};
-use crate::request::{Asked, Reply, Sent, Visit, lead_to};
-use crate::routes::{credentials, messages, new_sessions};
-use crate::view::{self};
+use crate::blocks::{self, Block, Cell};
+use crate::offers::Offer;
+use crate::request::{Asked, Reply, Visit};
+use crate::routes::messages;
+use crate::view;
 
 const ROWS: i64 = 100;
 const COMMANDS: i64 = 50;
@@ -63,10 +61,8 @@ pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked
     let is_full = i64::try_from(sessions.len()) == Ok(ROWS);
     let last = sessions.last().filter(|_| is_full);
     table.older = last.map(|row| format!("/fix?after={}", view::segment(&row.session_id)));
-    let mut all = vec![table];
-    if operator.may(ADMINISTRATION) {
-        all.push(Block::forms("New session", vec![new_sessions::form()]).half());
-    }
+    let new = [Offer::new("fix-session add", "New session")];
+    let all = vec![table.with_offers(operator.offers(new))];
     blocks::render(operator.page("FIX", "FIX sessions").live(&[Subject::Fix]), None, all)
 }
 
@@ -117,19 +113,8 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(id): Path<Stri
     });
     let headings = ["Requested (UTC)", "Command", "Operator", "Reason", "Outcome"];
     let history = Block::table("Commands", &headings, "No operator has commanded this session.", rows);
-    let mut all = vec![Block::facts("Session", facts).half()];
-    let mut commands = if operator.may(OPERATION) { forms(&session) } else { Vec::new() };
-    if operator.may(ADMINISTRATION) {
-        if !session.enabled {
-            commands.push(new_sessions::enable_form(&id));
-        }
-        commands.push(credentials::password_form(&id));
-        commands.push(new_sessions::sources_form(&id, settings.allowed_sources.as_deref()));
-    }
-    if !commands.is_empty() {
-        all.push(Block::forms("Command", commands).half());
-    }
-    all.extend([messages, history]);
+    let offers = operator.offers(offers(&session, &settings));
+    let all = vec![Block::facts("Session", facts).half().with_offers(offers), messages, history];
     let state = Cell::state(if session.enabled { "enabled" } else { "disabled" });
     blocks::render(operator.page("FIX", format!("Session {id}")).live(&[Subject::Fix]), Some(state), all)
 }
@@ -170,80 +155,34 @@ fn certificate(settings: &FixSessionSettings) -> String {
     }
 }
 
-fn forms(session: &ListedSession) -> Vec<FormBlock> {
-    let at = format!("{}/commands", view::session(&session.session_id));
-    let form = |action: &str, button| {
-        let fields = vec![Field::hidden("action", action), Field::text("reason", "Reason")];
-        FormBlock::new(&at, button, fields)
+/// What can be done about a session.
+fn offers(session: &ListedSession, settings: &FixSessionSettings) -> Vec<Offer> {
+    let id = session.session_id.as_str();
+    let offer = |action, label: &str| Offer::new(action, label).about("session-id", id);
+    let numbers = offer("fix-session set-seq", "Set the numbers")
+        .proposed("next-in", session.next_in.to_string())
+        .proposed("next-out", session.next_out.to_string())
+        .only(&[]);
+    let sources = settings.allowed_sources.as_deref().map_or_else(|| "off".to_owned(), |all| all.join(", "));
+    let switch = if session.enabled {
+        offer("fix-session disable", "Disable").dangerous()
+    } else {
+        offer("fix-session enable", "Enable")
     };
-    let numbers = vec![
-        Field::hidden("action", "set_seq"),
-        Field { value: session.next_in.to_string(), ..Field::text("next_in", "Next in") },
-        Field { value: session.next_out.to_string(), ..Field::text("next_out", "Next out") },
-        Field::text("reason", "Reason"),
-    ];
-    let mut all = vec![
-        form("test_request", "Send a TestRequest"),
-        form("logout", "Log out"),
-        form("disconnect", "Disconnect").dangerous(),
-        form("reset", "Reset the numbers").dangerous(),
-        FormBlock::new(&at, "Set the numbers", numbers).dangerous(),
-    ];
-    if session.enabled {
-        all.push(form("disable", "Disable").dangerous());
-    }
-    all
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct CommandForm {
-    action: String,
-    reason: String,
-    #[serde(default)]
-    next_in: String,
-    #[serde(default)]
-    next_out: String,
-}
-
-impl CommandForm {
-    fn action(&self) -> Result<SessionAction, PageError> {
-        let number = |text: &str| {
-            let number: Option<u64> = text.trim().parse().ok().filter(|number| *number > 0);
-            number.ok_or_else(|| PageError::Invalid("A MsgSeqNum is a whole number from 1 on.".to_owned()))
-        };
-        Ok(match self.action.as_str() {
-            "logout" => SessionAction::Logout,
-            "reset" => SessionAction::Reset,
-            "disconnect" => SessionAction::Disconnect,
-            "test_request" => SessionAction::TestRequest,
-            "disable" => SessionAction::Disable,
-            "set_seq" => SessionAction::SetSeq {
-                next_in: number(&self.next_in)?,
-                next_out: number(&self.next_out)?,
-                with_reset: false,
-            },
-            other => return Err(PageError::Invalid(format!("There is no command {other}."))),
-        })
-    }
-}
-
-pub(crate) async fn command(
-    Visit { console, operator }: Visit,
-    Path(id): Path<String>,
-    Sent(form): Sent<CommandForm>,
-) -> Reply {
-    const ROUTE: &str = "POST /fix/{session}/commands";
-    let action = form.action()?;
-    let mut conn = console.acting().await?;
-    let done = match fix_sessions::command(&id, action, &operator.name, &form.reason) {
-        Ok(command) => fix_sessions::carry_out(&mut conn, &command, &console.house.fix.stale_types).await,
-        Err(error) => Err(error),
-    };
-    let error = match done {
-        Ok(_) => return lead_to(&view::session(&id)),
-        Err(SessionCommandError::Store(error)) => return Err(error.into()),
-        Err(SessionCommandError::Unknown(id)) => PageError::NotFound(format!("session {id}")),
-        Err(refused) => PageError::Conflict(sentence(&refused.to_string())),
-    };
-    operator.refuse(&mut conn, ROUTE, &format!("{id}: {}", form.action), error).await
+    vec![
+        offer("fix-session test-request", "Send a TestRequest"),
+        offer("fix-session logout", "Log out"),
+        offer("fix-session disconnect", "Disconnect").dangerous(),
+        offer("fix-session reset", "Reset the numbers").dangerous(),
+        numbers.dangerous(),
+        switch,
+        offer("fix-session password", "Draw a new password"),
+        offer("fix-session set", "Change who may connect").proposed("allowed-sources", sources).only(&[
+            "client-cert-names",
+            "client-cert-sha256",
+            "reason",
+            "evidence",
+        ]),
+        offer("fix-session set", "Change all settings"),
+    ]
 }

@@ -287,7 +287,7 @@ pub(super) async fn failed(
 }
 
 /// A path of the console; anything else is its home.
-pub(super) fn local(next: &str) -> &str {
+pub(crate) fn local(next: &str) -> &str {
     let is_path = next.starts_with('/') && !next.starts_with("//") && !next.contains('\\');
     let is_plain = next.bytes().all(|byte| (0x21..0x7f).contains(&byte));
     if is_path && is_plain { next } else { "/" }

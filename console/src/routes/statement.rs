@@ -13,7 +13,7 @@ use crate::blocks::{self, Block, Cell, Field, Form};
 use crate::error::{PageError, sentence};
 use crate::request::{Asked, Reply, Visit, file};
 use crate::state::Console;
-use crate::view::{self};
+use crate::view;
 
 /// Entries of a page.
 const ROWS: usize = 100;

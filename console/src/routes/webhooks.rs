@@ -1,24 +1,16 @@
 //! Webhook endpoints, their deliveries with all attempts, and repeated deliveries.
 
 use axum::extract::Path;
-use chrono::{DateTime, Utc};
-use dvp_core::engine::webhooks::{
-    self as core_webhooks, Command, CommandOutcome, Owner, WebhookError, WebhookRejection,
-};
 use dvp_store::database::changes::Subject;
-use dvp_store::operators::accounts::ConsoleAction;
-use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::webhooks::deliveries::{self, LogFilter, LoggedAttempt};
 use dvp_store::webhooks::{self, Endpoint};
 use serde::Deserialize;
 
-use crate::blocks::{self, Block, Cell, Field, Form as FormBlock};
+use crate::blocks::{self, Block, Cell};
 use crate::error::PageError;
-use crate::navigation::OPERATION;
-use crate::operator::Operator;
-use crate::request::{Asked, Reply, Sent, Visit, lead_to};
-use crate::state::Console;
-use crate::view::{self};
+use crate::offers::Offer;
+use crate::request::{Asked, Reply, Visit};
+use crate::view;
 
 const ROWS: i64 = 100;
 const DELIVERIES: i64 = 50;
@@ -105,118 +97,29 @@ pub(crate) async fn show(
             Cell::text(&row.origin),
             Cell::state(&row.state),
             Cell::text(own.map(attempted).collect::<Vec<_>>().join("; ")),
+            Cell::offers(
+                operator.offers([Offer::new("webhook resend", "Resend")
+                    .about("endpoint-id", &id)
+                    .about("event-id", &row.event_id)]),
+            ),
         ]
     });
-    let headings = ["Queued (UTC)", "Event", "Type", "Origin", "State", "Attempts"];
+    let headings = ["Queued (UTC)", "Event", "Type", "Origin", "State", "Attempts", "Change"];
     let mut table = Block::table("Deliveries", &headings, "Nothing was delivered yet.", rows);
     let is_full = i64::try_from(log.len()) == Ok(DELIVERIES);
     table.older = log.last().filter(|_| is_full).map(|row| format!("{}?before={}", address(&id), row.id));
-    let mut all = vec![Block::facts("Endpoint", facts).half()];
-    if operator.may(OPERATION) && endpoint.is_active {
-        all.push(Block::forms("Deliver again", forms(&id)).half());
-    }
-    all.push(table);
+    let about = |action, label: &str| Offer::new(action, label).about("endpoint-id", &id);
+    let offers = [
+        about("webhook resend", "Resend an event"),
+        about("webhook replay", "Replay a range"),
+        about("webhook disable", "Stop deliveries").dangerous(),
+    ];
+    let offers = if endpoint.is_active { operator.offers(offers) } else { Vec::new() };
+    let all = vec![Block::facts("Endpoint", facts).half().with_offers(offers), table];
     let state = state(&endpoint);
     blocks::render(
         operator.page("Webhooks", format!("Endpoint {id}")).live(&[Subject::Webhooks]),
         Some(state),
         all,
     )
-}
-
-fn forms(id: &str) -> Vec<FormBlock> {
-    let at = address(id);
-    vec![
-        FormBlock::new(
-            format!("{at}/resend"),
-            "Resend the event",
-            vec![Field::text("event", "Event id"), Field::text("reason", "Reason")],
-        ),
-        FormBlock::new(
-            format!("{at}/replay"),
-            "Replay",
-            vec![
-                Field::text("from", "From (2026-01-31T09:00:00Z)"),
-                Field::text("to", "To"),
-                Field::text("reason", "Reason"),
-            ],
-        ),
-    ]
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct Again {
-    #[serde(default)]
-    event: String,
-    #[serde(default)]
-    from: String,
-    #[serde(default)]
-    to: String,
-    reason: String,
-}
-
-pub(crate) async fn resend(
-    Visit { console, operator }: Visit,
-    Path(id): Path<String>,
-    Sent(form): Sent<Again>,
-) -> Reply {
-    let command = Command::Resend { event_id: form.event.trim().to_owned() };
-    carry_out(&console, &operator, &id, "POST /webhooks/{endpoint}/resend", command, form).await
-}
-
-pub(crate) async fn replay(
-    Visit { console, operator }: Visit,
-    Path(id): Path<String>,
-    Sent(form): Sent<Again>,
-) -> Reply {
-    let time = |text: &str| -> Result<DateTime<Utc>, PageError> {
-        let unread = |_| PageError::Invalid("A time is written as 2026-01-31T09:00:00Z.".to_owned());
-        text.trim().parse().map_err(unread)
-    };
-    let (from, to) = (time(&form.from)?, time(&form.to)?);
-    if from >= to {
-        return Err(PageError::Invalid("The replay ends before it begins.".to_owned()));
-    }
-    let command = Command::Replay { from, to, types: None };
-    carry_out(&console, &operator, &id, "POST /webhooks/{endpoint}/replay", command, form).await
-}
-
-async fn carry_out(
-    console: &Console,
-    operator: &Operator,
-    id: &str,
-    route: &str,
-    command: Command,
-    form: Again,
-) -> Reply {
-    if form.reason.trim().is_empty() {
-        return Err(PageError::Invalid("A reason is needed.".to_owned()));
-    }
-    let mut conn = console.acting().await?;
-    let endpoint = find(&mut conn, id).await?;
-    let owner = Owner { key_id: endpoint.key_id, tenant: endpoint.tenant };
-    let render = |_: &CommandOutcome| StoredResponse { status: 200, body: String::new() };
-    let done = core_webhooks::carry_out(&mut conn, &console.vault, &owner, command, None, render).await;
-    let subject = format!("{id} {}{}{}: {}", form.event, form.from, form.to, form.reason.trim());
-    match done {
-        Ok(_) => {
-            operator.record(&mut conn, ConsoleAction::Acted, route, &subject).await?;
-            lead_to(&address(id))
-        }
-        Err(WebhookError::Store(error)) => Err(error.into()),
-        Err(error) => {
-            let message = match error {
-                WebhookError::Refused(WebhookRejection::NoEvent) => {
-                    "The event does not exist, or has left the feed."
-                }
-                WebhookError::Refused(WebhookRejection::Inactive) => "The endpoint is inactive.",
-                WebhookError::Refused(WebhookRejection::ReplayInProgress) => {
-                    "A replay of another range is in progress."
-                }
-                _ => "The endpoint does not accept this.",
-            };
-            operator.record(&mut conn, ConsoleAction::Refused, route, &subject).await?;
-            Err(PageError::Conflict(message.to_owned()))
-        }
-    }
 }

@@ -5,7 +5,7 @@ use dvp_store::workers::set_aside::{self, SetAside};
 
 use crate::blocks::{self, Block, Cell};
 use crate::request::{Reply, Visit};
-use crate::view::{self};
+use crate::view;
 
 /// Rows of the page.
 const ROWS: i64 = 200;

@@ -37,12 +37,12 @@ async fn each_role_may_request_the_routes_of_the_table_and_no_other() {
             asked += 1;
             let cookie = scene.sign_in(&name, &[role]).await;
             if route == "/live" {
-                assert_eq!(scene.status_of(route, &cookie).await == StatusCode::OK, roles.contains(&role));
+                assert_eq!(scene.status_of(&route, &cookie).await == StatusCode::OK, roles.contains(&role));
                 continue;
             }
             let answer = match method {
-                Method::GET => scene.get(&path(route), &cookie).await,
-                _ => scene.post(&path(route), &[("version", "1"), ("note", "n")], &cookie).await,
+                Method::GET => scene.get(&path(&route), &cookie).await,
+                _ => scene.post(&path(&route), &[("version", "1"), ("note", "n")], &cookie).await,
             };
             let is_allowed = roles.contains(&role);
             let case = format!("{} {method} {route}: {}", role.as_str(), answer.status);
@@ -52,7 +52,7 @@ async fn each_role_may_request_the_routes_of_the_table_and_no_other() {
                 let record = scene.records().await.pop().unwrap();
                 assert_eq!(
                     record,
-                    (name, "refused".into(), format!("{method} {route}"), path(route)),
+                    (name, "refused".into(), format!("{method} {route}"), path(&route)),
                     "{case}"
                 );
             }
@@ -67,11 +67,11 @@ async fn nothing_is_served_without_a_session() {
     let scene = Scene::new().await;
     for (method, route, _, _) in permissions() {
         if method == Method::GET {
-            let answer = scene.get(&path(route), "").await;
+            let answer = scene.get(&path(&route), "").await;
             assert_eq!(answer.status, StatusCode::SEE_OTHER, "{route}");
             assert!(answer.header("location").starts_with("/login?next=%2F"), "{route}");
         } else {
-            assert_eq!(scene.post(&path(route), &[], "").await.status, StatusCode::UNAUTHORIZED, "{route}");
+            assert_eq!(scene.post(&path(&route), &[], "").await.status, StatusCode::UNAUTHORIZED, "{route}");
         }
     }
     let unknown = format!("dvp_console={}", "a".repeat(64));
@@ -174,7 +174,7 @@ async fn forms_of_other_origins_are_refused() {
     ] {
         for (path, fields) in [
             ("/logout", vec![]),
-            ("/approvals/apr_1/approve", vec![("version", "1")]),
+            ("/act/approval/approve", vec![("id", "apr_1")]),
             ("/login", vec![("token", "another")]),
         ] {
             let answer = scene.post_from(path, &fields, &cookie, origin).await;

@@ -9,7 +9,7 @@ use dvp_store::fix::{self, admin};
 use dvp_store::reconcile::{NewRun, insert_run};
 use dvp_testing::orders::order;
 
-use crate::scene::{Answer, Scene, between};
+use crate::scene::{Answer, Scene};
 
 const SESSION: &str = "/fix/FIX.4.4%3ADVP-%3EACME";
 
@@ -23,7 +23,7 @@ pub(crate) fn fact<'a>(page: &'a Answer, term: &str) -> &'a str {
 
 /// Another operator approves the request that an answer leads to.
 pub(crate) async fn approve(scene: &Scene, request: &str, checker: &str) -> Answer {
-    scene.post(&format!("{request}/approve"), &[("version", "0")], checker).await
+    scene.approve(request.trim_start_matches("/approvals/"), "0", &[], checker).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,23 +110,25 @@ async fn a_break_leads_to_its_cause_and_to_the_requests_that_may_end_it() {
         .collect();
     assert_eq!(links.len(), 2, "{}", list.body);
     let stuck = scene.get(&links[0], &maker).await;
-    assert!(stuck.body.contains(&format!("/orders/{reference}/decisions")), "{}", stuck.body);
+    assert!(!Scene::offered(&stuck, "execution resolve").is_empty(), "{}", stuck.body);
     assert!(stuck.body.contains(&format!("href=\"/orders/{reference}\"")), "{}", stuck.body);
-    assert!(!scene.get(&links[0], &viewer).await.body.contains("/decisions"));
+    assert!(!scene.get(&links[0], &viewer).await.body.contains("/act/"));
     let entry = scene.get(&links[1], &maker).await;
-    for shown in ["/treasury/operations", "value=\"BK-77\"", "value=\"3.50\"", "external%3Abank"] {
-        assert!(entry.body.contains(shown), "{shown} is not in {}", entry.body);
+    assert!(entry.body.contains("external%3Abank"), "{}", entry.body);
+    let form = &Scene::offered(&entry, "ledger request charge")[0];
+    let form = scene.get(form, &maker).await;
+    for shown in ["value=\"BK-77\"", "value=\"3.50\"", "value=\"USD\""] {
+        assert!(form.body.contains(shown), "{shown} is not in {}", form.body);
     }
     // No statement has the entry: the request is refused, and the refusal recorded.
     let charge = [
-        ("operation", "charge"),
         ("id", "BK-77"),
         ("asset", "USD"),
-        ("amount", "3.50"),
+        ("amount-minor", "3.50"),
         ("reason", "fee"),
         ("evidence", "statement"),
     ];
-    let refused = scene.post("/treasury/operations", &charge, &maker).await;
+    let refused = scene.form("ledger request charge", &charge, &maker).await;
     assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.body);
     assert_eq!(scene.records().await.pop().unwrap().1, "refused");
     assert_eq!(scene.get(&format!("/reconciliation/{run}/99"), &viewer).await.status, StatusCode::NOT_FOUND);
@@ -139,26 +141,37 @@ async fn an_operation_of_the_ledger_is_posted_by_the_second_operator() {
     let checker = scene.sign_in("kim", &[OperatorRole::Approver]).await;
     let before = scene.harness.account("house", "USD").await;
     let operation = [
-        ("operation", "credit"),
+        ("direction", "credit"),
         ("id", "A-1"),
         ("asset", "USD"),
-        ("amount", "12.34"),
-        ("account", "provider:north"),
+        ("amount-minor", "12.34"),
+        ("account", "available"),
+        ("provider", "north"),
         ("reason", "interest"),
         ("evidence", "statement 17"),
     ];
-    let requested = scene.post("/treasury/operations", &operation, &maker).await;
+    // Nothing is done before the amount was shown as it was read.
+    let checked = scene.post("/act/ledger/request/adjustment", &operation, &maker).await;
+    assert!(checked.body.contains("12.34 USD (1,234 minor units)"), "{}", checked.body);
+    assert_eq!(scene.harness.count("select count(*) from approval").await, 0);
+    let requested = scene.form("ledger request adjustment", &operation, &maker).await;
     assert_eq!(requested.status, StatusCode::SEE_OTHER, "{}", requested.body);
     assert_eq!(scene.harness.account("house", "USD").await, before);
     let approved = approve(&scene, requested.header("location"), &checker).await;
     assert_eq!(approved.status, StatusCode::SEE_OTHER, "{}", approved.body);
     assert_ne!(scene.harness.account("house", "USD").await, before);
     for (name, value) in
-        [("account", "purse"), ("amount", "1e3"), ("operation", "purchase"), ("asset", "XXX")]
+        [("account", "purse"), ("amount-minor", "1e3"), ("direction", "both"), ("asset", "XXX")]
     {
         let wrong = operation.map(|(field, usual)| (field, if field == name { value } else { usual }));
-        let answer = scene.post("/treasury/operations", &wrong, &maker).await;
+        let answer = scene.form("ledger request adjustment", &wrong, &maker).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{name}: {}", answer.body);
+        // What was typed is still there, and what is wrong is beside its field.
+        assert!(
+            answer.body.contains("value=\"A-1\"") && answer.body.contains("class=\"problem\""),
+            "{}",
+            answer.body
+        );
     }
 }
 
@@ -168,16 +181,17 @@ async fn a_key_works_after_a_second_operator_and_its_texts_are_shown_once() {
     let admin = scene.sign_in("jo", &[OperatorRole::Admin]).await;
     let checker = scene.sign_in("kim", &[OperatorRole::Approver]).await;
     let form = [
+        ("partner", "acme"),
         ("scopes", "events:read"),
         ("scopes", "reports:read"),
         ("reason", "new reader"),
         ("evidence", "ticket 7"),
     ];
-    let issued = scene.post("/partners/acme/keys", &form, &admin).await;
+    let issued = scene.form("key issue", &form, &admin).await;
     assert_eq!(issued.status, StatusCode::OK, "{}", issued.body);
     let (key, secret) = (fact(&issued, "API key").to_owned(), fact(&issued, "Signing secret").to_owned());
     assert!(key.starts_with("svc_test_") && secret.len() == 64, "{}", issued.body);
-    let id = fact(&issued, "Key").to_owned();
+    let id = fact(&issued, "Key id").to_owned();
     let pool = scene.harness.pool();
     let is_enabled = async || {
         let state: (bool,) = sqlx::query_as("select disabled_at is null from api_key where id = $1")
@@ -193,16 +207,17 @@ async fn a_key_works_after_a_second_operator_and_its_texts_are_shown_once() {
     assert!(!page.body.contains(&key) && !page.body.contains(&secret), "{}", page.body);
     assert_eq!(approve(&scene, &request, &checker).await.status, StatusCode::SEE_OTHER);
     assert!(is_enabled().await);
-    let why = [("reason", "found"), ("evidence", "mail")];
-    let early = scene.post(&format!("/keys/{id}/enable"), &why, &admin).await;
+    let why = [("key-id", id.as_str()), ("reason", "found"), ("evidence", "mail")];
+    let early = scene.form("key enable", &why, &admin).await;
     assert!(early.status == StatusCode::CONFLICT && early.body.contains("is not disabled"), "{}", early.body);
-    let revoke = scene.post(&format!("/keys/{id}/revoke"), &[("reason", "lost")], &admin).await;
+    let revoke = scene.form("key revoke", &[("key-id", &id), ("reason", "lost")], &admin).await;
     assert_eq!(revoke.status, StatusCode::SEE_OTHER, "{}", revoke.body);
     assert!(!is_enabled().await);
-    let again = scene.post(&format!("/keys/{id}/enable"), &why, &admin).await;
+    let again = scene.form("key enable", &why, &admin).await;
     assert_eq!(again.status, StatusCode::CONFLICT, "{}", again.body);
-    let unknown = scene.post("/partners/acme/keys", &[("scopes", "all"), ("reason", "r")], &admin).await;
-    assert_eq!(unknown.status, StatusCode::CONFLICT, "{}", unknown.body);
+    let unknown = [("partner", "acme"), ("scopes", "all"), ("reason", "r")];
+    let unknown = scene.form("key issue", &unknown, &admin).await;
+    assert_eq!(unknown.status, StatusCode::BAD_REQUEST, "{}", unknown.body);
     let records = scene.records().await;
     assert!(records.iter().all(|record| !record.3.contains(&key) && !record.3.contains(&secret)));
     let mut conn = pool.acquire().await.unwrap();
@@ -215,8 +230,8 @@ async fn a_sessions_password_is_replaced_by_the_second_operator() {
     let id = scene.fix_session().await;
     let admin = scene.sign_in("jo", &[OperatorRole::Admin]).await;
     let checker = scene.sign_in("kim", &[OperatorRole::Approver]).await;
-    let form = [("reason", "yearly"), ("evidence", "plan")];
-    let drawn = scene.post(&format!("{SESSION}/password"), &form, &admin).await;
+    let form = [("session-id", id.as_str()), ("reason", "yearly"), ("evidence", "plan")];
+    let drawn = scene.form("fix-session password", &form, &admin).await;
     assert_eq!(drawn.status, StatusCode::OK, "{}", drawn.body);
     let password = fact(&drawn, "Password").to_owned();
     let vault = scene.harness.engine.context().vault.clone();
@@ -244,24 +259,21 @@ async fn one_operator_disables_a_session_and_two_enable_it() {
         let mut conn = scene.harness.pool().acquire().await.unwrap();
         admin::find(&mut conn, &id).await.unwrap().unwrap().enabled
     };
-    let enable = format!("{SESSION}/enable");
-    let why = [("reason", "the peer is repaired"), ("evidence", "ticket 8")];
+    let why = [("session-id", id.as_str()), ("reason", "the peer is repaired"), ("evidence", "ticket 8")];
     // A request of before would outlive the disabling.
-    let early = scene.post(&enable, &why, &admin).await;
+    let early = scene.form("fix-session enable", &why, &admin).await;
     assert!(early.status == StatusCode::CONFLICT && early.body.contains("is not disabled"), "{}", early.body);
 
-    let command = |action| [("action", action), ("reason", "floods us")];
-    let commands = format!("{SESSION}/commands");
-    let disabled = scene.post(&commands, &command("disable"), &operator).await;
+    let floods = [("session-id", id.as_str()), ("reason", "floods us")];
+    let disabled = scene.form("fix-session disable", &floods, &operator).await;
     assert_eq!(disabled.status, StatusCode::SEE_OTHER, "{}", disabled.body);
     assert!(!is_enabled().await);
-    let alone = scene.post(&commands, &command("enable"), &operator).await;
-    assert_eq!(alone.status, StatusCode::BAD_REQUEST, "{}", alone.body);
-    assert_eq!(scene.post(&enable, &why, &operator).await.status, StatusCode::FORBIDDEN);
-    assert!(!scene.get(SESSION, &operator).await.body.contains("Request to enable"));
-    assert!(scene.get(SESSION, &admin).await.body.contains("Request to enable"));
+    assert_eq!(scene.form("fix-session enable", &why, &operator).await.status, StatusCode::FORBIDDEN);
+    let enable = "fix-session enable";
+    assert!(Scene::offered(&scene.get(SESSION, &operator).await, enable).is_empty());
+    assert_eq!(Scene::offered(&scene.get(SESSION, &admin).await, enable).len(), 1);
 
-    let requested = scene.post(&enable, &why, &admin).await;
+    let requested = scene.form(enable, &why, &admin).await;
     assert_eq!(requested.status, StatusCode::SEE_OTHER, "{}", requested.body);
     assert!(!is_enabled().await);
     let request = requested.header("location");
@@ -358,23 +370,23 @@ async fn chains_and_their_commands_are_refused_what_they_cannot_do() {
     let scene = Scene::new().await;
     let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
     let why = ("reason", "the fork was found");
-    let resume = [("chain", "31337"), ("halted_at", "2026-01-31T09:00:00Z"), ("shared_block", "7"), why];
-    let refused = scene.post("/chains/resume", &resume, &cookie).await;
+    let resume = [("chain-id", "31337"), ("halted-at", "2026-01-31T09:00:00Z"), ("shared-block", "7"), why];
+    let refused = scene.form("chain resume", &resume, &cookie).await;
     assert!(
         refused.status == StatusCode::CONFLICT && refused.body.contains("is not halted"),
         "{}",
         refused.body
     );
     let retry =
-        scene.post("/chains/retry", &[("command", "17"), ("reason", "the role is back")], &cookie).await;
-    assert!(retry.status == StatusCode::CONFLICT && retry.body.contains("does not exist"), "{}", retry.body);
-    let silent = scene.post("/chains/retry", &[("command", "17"), ("reason", " ")], &cookie).await;
+        scene.form("chain command retry", &[("id", "17"), ("reason", "the role is back")], &cookie).await;
     assert!(
-        silent.status == StatusCode::CONFLICT && silent.body.contains("A reason is needed"),
+        retry.status == StatusCode::CONFLICT && retry.body.contains("no chain command"),
         "{}",
-        silent.body
+        retry.body
     );
-    assert_eq!(scene.records().await.iter().filter(|record| record.1 == "refused").count(), 3);
+    let silent = scene.form("chain command retry", &[("id", "17"), ("reason", " ")], &cookie).await;
+    assert_eq!(silent.status, StatusCode::BAD_REQUEST, "{}", silent.body);
+    assert_eq!(scene.records().await.iter().filter(|record| record.1 == "refused").count(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -402,28 +414,26 @@ async fn a_halted_chain_is_followed_again_and_its_fees_backlog_and_fills_are_sho
     scene.run(&sql).await;
     let page = scene.get("/chains", &cookie).await;
     assert_eq!(page.status, StatusCode::OK, "{}", page.body);
-    for shown in
-        ["1.25", "2.00", "500.00", "4321", "finalized block 12", "below 1 s", "Follow the chain again"]
-    {
+    for shown in ["1.25", "2.00", "500.00", "4321", "finalized block 12", "below 1 s", "Follow again"] {
         assert!(page.body.contains(shown), "{shown} is not in {}", page.body);
     }
     assert!(page.body.contains(&format!("/search?q={}", reference.as_str())), "{}", page.body);
 
-    let halted_at = between(&page.body, "name=\"halted_at\" value=\"", "\"");
+    let opened = scene.opened(&Scene::offered(&page, "chain resume")[0], &cookie).await;
+    let opened: Vec<_> = opened.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let resume = |block: &'static str| {
-        let why = ("reason", "the fork was found");
-        [("chain", "31337"), ("halted_at", halted_at), ("shared_block", block), why]
+        [&opened[..], &[("shared-block", block), ("reason", "the fork was found")]].concat()
     };
-    let unread = scene.post("/chains/resume", &resume("8"), &cookie).await;
+    let unread = scene.form("chain resume", &resume("8"), &cookie).await;
     assert_eq!(unread.status, StatusCode::CONFLICT, "{}", unread.body);
-    let done = scene.post("/chains/resume", &resume("7"), &cookie).await;
+    let done = scene.form("chain resume", &resume("7"), &cookie).await;
     assert_eq!((done.status, done.header("location")), (StatusCode::SEE_OTHER, "/chains"), "{}", done.body);
     let cursor: (Option<String>, i64) = sqlx::query_as("select halted, final_number from chain_cursor")
         .fetch_one(scene.harness.pool())
         .await
         .unwrap();
     assert_eq!(cursor, (None, 7));
-    let again = scene.post("/chains/resume", &resume("7"), &cookie).await;
+    let again = scene.form("chain resume", &resume("7"), &cookie).await;
     assert_eq!(again.status, StatusCode::CONFLICT, "it is not halted any more");
     let acted = scene.records().await.into_iter().filter(|record| record.1 == "acted").count();
     assert_eq!(acted, 1);
@@ -452,27 +462,28 @@ async fn an_event_is_resent_and_a_stretch_of_time_replayed() {
         .fetch_one(&mut *conn)
         .await
         .unwrap();
-    let fields = [("event", event.as_str()), ("reason", "the partner lost it")];
-    let resent = scene.post("/webhooks/whe_1/resend", &fields, &cookie).await;
+    let about = [("endpoint-id", "whe_1"), ("_back", "/webhooks/whe_1")];
+    let fields = [&about[..], &[("event-id", event.as_str()), ("reason", "the partner lost it")]].concat();
+    let resent = scene.form("webhook resend", &fields, &cookie).await;
     assert_eq!(resent.header("location"), "/webhooks/whe_1", "{}", resent.body);
     let queued = "select count(*) from webhook_queue where origin = 'resend'";
     assert_eq!(scene.harness.count(queued).await, 1);
 
     let at = |minutes: i64| {
         let time = chrono::Utc::now() + chrono::TimeDelta::minutes(minutes);
-        time.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+        time.format("%Y-%m-%dT%H:%M").to_string()
     };
     let (from, to) = (at(-10), at(10));
-    let fields = [("from", from.as_str()), ("to", &to), ("reason", "the partner was away")];
-    let replayed = scene.post("/webhooks/whe_1/replay", &fields, &cookie).await;
+    let range = [("from", from.as_str()), ("to", &to), ("reason", "the partner was away")];
+    let replayed = scene.form("webhook replay", &[&about[..], &range].concat(), &cookie).await;
     assert_eq!(replayed.header("location"), "/webhooks/whe_1", "{}", replayed.body);
     assert_eq!(
         scene.harness.count("select count(*) from webhook_replay where endpoint_id = 'whe_1'").await,
         1
     );
     let backwards = [("from", to.as_str()), ("to", &from), ("reason", "r")];
-    let refused = scene.post("/webhooks/whe_1/replay", &backwards, &cookie).await;
-    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    let refused = scene.form("webhook replay", &[&about[..], &backwards].concat(), &cookie).await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
     let acted = scene.records().await.into_iter().filter(|record| record.1 == "acted").count();
     assert_eq!(acted, 2);
 }

@@ -15,33 +15,32 @@ const APPROVER: &[OperatorRole] = &[OperatorRole::Approver];
 async fn a_partner_is_created_once_with_a_reason() {
     let scene = Scene::new().await;
     let admin = scene.sign_in("jo", ADMIN).await;
-    let form = [("name", "initech"), ("tier", "enterprise"), ("limit", "250"), ("reason", "contract 12")];
+    let form = [("name", "initech"), ("tier", "enterprise"), ("limit", "250"), ("_back", "/partners")];
     let with = |field: &'static str, value: &'static str| {
         form.map(|(name, usual)| (name, if name == field { value } else { usual }))
     };
     for (field, value, status) in [
-        ("name", "a b", StatusCode::CONFLICT),
-        ("name", "", StatusCode::CONFLICT),
+        ("name", "a b", StatusCode::BAD_REQUEST),
+        ("name", "", StatusCode::BAD_REQUEST),
         ("tier", "royal", StatusCode::BAD_REQUEST),
         ("limit", "many", StatusCode::BAD_REQUEST),
-        ("limit", "0", StatusCode::CONFLICT),
-        ("reason", " ", StatusCode::CONFLICT),
+        ("limit", "0", StatusCode::BAD_REQUEST),
         ("name", "acme", StatusCode::CONFLICT),
     ] {
-        let refused = scene.post("/partners", &with(field, value), &admin).await;
+        let refused = scene.form("partner create", &with(field, value), &admin).await;
         assert_eq!(refused.status, status, "{field} {value}: {}", refused.body);
     }
-    let created = scene.post("/partners", &form, &admin).await;
-    assert_eq!((created.status, created.header("location")), (StatusCode::SEE_OTHER, "/partners/initech"));
+    let created = scene.form("partner create", &form, &admin).await;
+    assert_eq!((created.status, created.header("location")), (StatusCode::SEE_OTHER, "/partners"));
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     let partner = registry::find_partner(&mut conn, "initech").await.unwrap().unwrap();
     assert_eq!((partner.tier.as_str(), partner.limit_per_minute), ("enterprise", 250));
     let last = scene.records().await.pop().unwrap();
     assert_eq!((last.0.as_str(), last.1.as_str()), ("jo", "acted"));
-    assert_eq!(last.3, "initech: contract 12");
+    assert_eq!(last.3, "limit=250 name=initech tier=enterprise");
     let page = scene.get("/partners/initech", &admin).await;
     assert!(page.body.contains("The partner has no key."), "{}", page.body);
-    let usual = scene.post("/partners", &[("name", "hooli"), ("tier", "standard"), ("reason", "r")], &admin);
+    let usual = scene.form("partner create", &[("name", "hooli"), ("tier", "standard")], &admin);
     assert_eq!(usual.await.status, StatusCode::SEE_OTHER);
     let partner = registry::find_partner(&mut conn, "hooli").await.unwrap().unwrap();
     assert_eq!(partner.limit_per_minute, 100);
@@ -53,12 +52,12 @@ async fn a_session_and_its_networks_are_those_that_a_second_operator_approved() 
     let (admin, checker) = (scene.sign_in("jo", ADMIN).await, scene.sign_in("kim", APPROVER).await);
     let form = [
         ("partner", "acme"),
-        ("begin_string", "FIX.4.4"),
-        ("client_comp_id", "ACME2"),
-        ("service_comp_id", "DVP"),
+        ("begin-string", "FIX.4.4"),
+        ("sender-comp-id", "ACME2"),
+        ("target-comp-id", "DVP"),
         ("username", ""),
-        ("use", "drop_copy"),
-        ("allowed_sources", "192.0.2.7, 10.1.2.3/8"),
+        ("drop-copy", "true"),
+        ("allowed-sources", "192.0.2.7, 10.1.2.3/8"),
         ("reason", "their back office"),
         ("evidence", "ticket 9"),
     ];
@@ -66,18 +65,17 @@ async fn a_session_and_its_networks_are_those_that_a_second_operator_approved() 
         form.map(|(name, usual)| (name, if name == field { value } else { usual }))
     };
     for (field, value, status) in [
-        ("partner", "nobody", StatusCode::NOT_FOUND),
-        ("begin_string", "FIX.5.0", StatusCode::CONFLICT),
-        ("client_comp_id", "A->B", StatusCode::CONFLICT),
-        ("service_comp_id", "", StatusCode::CONFLICT),
-        ("allowed_sources", "10.0.0.0/33", StatusCode::BAD_REQUEST),
-        ("evidence", " ", StatusCode::CONFLICT),
+        ("partner", "nobody", StatusCode::CONFLICT),
+        ("begin-string", "FIX.5.0", StatusCode::BAD_REQUEST),
+        ("sender-comp-id", "A->B", StatusCode::BAD_REQUEST),
+        ("target-comp-id", "D P", StatusCode::BAD_REQUEST),
+        ("allowed-sources", "10.0.0.0/33", StatusCode::BAD_REQUEST),
     ] {
-        let refused = scene.post("/fix", &with(field, value), &admin).await;
+        let refused = scene.form("fix-session add", &with(field, value), &admin).await;
         assert_eq!(refused.status, status, "{field} {value}: {}", refused.body);
     }
     let id = "FIX.4.4:DVP->ACME2";
-    let requested = scene.post("/fix", &form, &admin).await;
+    let requested = scene.form("fix-session add", &form, &admin).await;
     assert_eq!(requested.status, StatusCode::OK, "{}", requested.body);
     let password = fact(&requested, "Password").to_owned();
     let mut conn = scene.harness.pool().acquire().await.unwrap();
@@ -101,25 +99,31 @@ async fn a_session_and_its_networks_are_those_that_a_second_operator_approved() 
         ..FixSessionSettings::default()
     };
     assert_eq!(settings::find_settings(&mut conn, id).await.unwrap(), Some(wanted.clone()));
-    assert_eq!(scene.post("/fix", &form, &admin).await.status, StatusCode::CONFLICT, "it exists");
+    let again = with("drop-copy", "false");
+    assert_eq!(scene.form("fix-session add", &again, &admin).await.status, StatusCode::CONFLICT, "it exists");
 
     // Other networks, by a request that is about the settings as they were.
     let at = "/fix/FIX.4.4%3ADVP-%3EACME2";
     assert!(scene.get(at, &admin).await.body.contains("192.0.2.7/32, 10.0.0.0/8"));
-    let sources = [("allowed_sources", "198.51.100.0/24"), ("reason", "moved"), ("evidence", "mail")];
-    let requested = scene.post(&format!("{at}/sources"), &sources, &admin).await;
+    let sources = [
+        ("session-id", id),
+        ("allowed-sources", "198.51.100.0/24"),
+        ("reason", "moved"),
+        ("evidence", "mail"),
+    ];
+    let requested = scene.form("fix-session set", &sources, &admin).await;
     assert_eq!(requested.status, StatusCode::SEE_OTHER, "{}", requested.body);
     let page = scene.get(requested.header("location"), &checker).await;
     assert!(page.body.contains("198.51.100.0/24 (now 192.0.2.7/32, 10.0.0.0/8)"), "{}", page.body);
     assert!(!page.body.contains("Max latency"), "unchanged settings are not shown: {}", page.body);
     let changed = FixSessionSettings { max_latency_secs: 60, ..wanted.clone() };
     settings::update_settings(&mut conn, id, &changed).await.unwrap();
-    let approval = format!("{}/approve", requested.header("location"));
-    let stale = scene.post(&approval, &[("version", "1")], &checker).await;
+    let approval = requested.header("location").trim_start_matches("/approvals/");
+    let stale = scene.approve(approval, "1", &[], &checker).await;
     assert_eq!(stale.status, StatusCode::CONFLICT, "{}", stale.body);
     assert_eq!(settings::find_settings(&mut conn, id).await.unwrap(), Some(changed));
     settings::update_settings(&mut conn, id, &wanted).await.unwrap();
-    assert_eq!(scene.post(&approval, &[("version", "1")], &checker).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(scene.approve(approval, "1", &[], &checker).await.status, StatusCode::SEE_OTHER);
     let now = settings::find_settings(&mut conn, id).await.unwrap().unwrap();
     assert_eq!(now, FixSessionSettings { allowed_sources: Some(vec!["198.51.100.0/24".into()]), ..wanted });
 }
@@ -131,38 +135,39 @@ async fn a_return_is_refused_and_recorded_while_no_funds_are_committed() {
     let reference = scene.harness.accept(order).await.reference;
     let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
     let page = format!("/orders/{reference}");
-    let shown = scene.get(&page, &cookie).await.body;
-    assert!(!shown.contains("Return the committed funds") && !shown.contains("Request a recall"), "{shown}");
+    let shown = scene.get(&page, &cookie).await;
+    assert!(Scene::offered(&shown, "recall request").is_empty(), "{}", shown.body);
     // The decisions are those that an accepted order allows.
+    let offered = Scene::offered(&shown, "execution resolve");
     for (decision, is_offered) in [
         ("ask", true),
         ("cancel", true),
         ("release", true),
-        ("mark_paid_payout", false),
-        ("paid_again", false),
+        ("return", false),
+        ("mark-paid", false),
+        ("paid-again", false),
     ] {
-        assert_eq!(
-            shown.contains(&format!("<option value=\"{decision}\">")),
-            is_offered,
-            "{decision}: {shown}"
-        );
+        let action = format!("?action={decision}&");
+        assert_eq!(offered.iter().any(|form| form.contains(&action)), is_offered, "{decision}: {offered:?}");
     }
     let (one, two) = (format!("0x{}", "11".repeat(65)), format!("0x{}", "22".repeat(65)));
-    let version = crate::scene::between(&shown, "name=\"version\" value=\"", "\"");
+    let signatures = format!("{one}\n{two}");
+    let reference = reference.as_str();
     let form = [
-        ("version", version),
-        ("deadline", "1900000000"),
-        ("first", &one),
-        ("second", &two),
+        ("reference", reference),
+        ("confirm", reference),
+        ("action", "return"),
+        ("signed-deadline", "1900000000"),
+        ("signature", &signatures),
         ("reason", "refused"),
         ("evidence", "statement 17"),
     ];
-    let refused = scene.post(&format!("{page}/return"), &form, &cookie).await;
+    let refused = scene.form("execution resolve", &form, &cookie).await;
     assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.body);
     assert!(refused.body.contains("a return of committed funds"), "{}", refused.body);
     assert_eq!(scene.records().await.pop().unwrap().1, "refused");
-    let late = form.map(|(name, value)| (name, if name == "deadline" { "tomorrow" } else { value }));
-    let late = scene.post(&format!("{page}/return"), &late, &cookie).await;
+    let late = form.map(|(name, value)| (name, if name == "signed-deadline" { "tomorrow" } else { value }));
+    let late = scene.form("execution resolve", &late, &cookie).await;
     assert_eq!(late.status, StatusCode::BAD_REQUEST, "{}", late.body);
     let commands = "select count(*) from chain_command where kind = 'return_filled'";
     assert_eq!(scene.harness.count(commands).await, 0);

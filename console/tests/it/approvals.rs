@@ -10,7 +10,7 @@ use dvp_domain::operator::OperatorRole;
 use dvp_store::operators::limits;
 use dvp_testing::orders::order;
 
-use crate::scene::{Scene, between};
+use crate::scene::Scene;
 
 const APPROVER: &[OperatorRole] = &[OperatorRole::Approver];
 
@@ -40,11 +40,10 @@ async fn another_operator_approves_what_it_saw_and_the_maker_cannot() {
     let scene = Scene::new().await;
     let (id, version) = requested(&scene, "Jo", 1_000_000).await;
     let (maker, checker) = (scene.sign_in("jo", APPROVER).await, scene.sign_in("kim", APPROVER).await);
-    let approve = format!("/approvals/{id}/approve");
-    let own = scene.post(&approve, &[("version", &version)], &maker).await;
+    let own = scene.approve(&id, &version, &[], &maker).await;
     assert_eq!(own.status, StatusCode::CONFLICT);
     assert!(own.body.contains("The maker cannot approve a request of its own"), "{}", own.body);
-    let other = scene.post(&approve, &[("version", "17")], &checker).await;
+    let other = scene.approve(&id, "17", &[], &checker).await;
     assert!(other.status == StatusCode::CONFLICT && other.body.contains("another version"), "{}", other.body);
     assert_eq!(state(&scene, &id).await, ("pending".into(), None));
 
@@ -52,18 +51,18 @@ async fn another_operator_approves_what_it_saw_and_the_maker_cannot() {
     for shown in ["new quarter", "memo 7", "1.00 USDC", "Approve"] {
         assert!(page.body.contains(shown), "{shown}");
     }
-    assert!(!scene.get(&format!("/approvals/{id}"), &maker).await.body.contains("/approve\""));
-    let done = scene.post(&approve, &[("version", &version), ("note", "read")], &checker).await;
+    assert!(!scene.get(&format!("/approvals/{id}"), &maker).await.body.contains("/act/approval/approve\""));
+    let done = scene.approve(&id, &version, &[("note", "read")], &checker).await;
     assert_eq!((done.status, done.header("location")), (StatusCode::SEE_OTHER, &*format!("/approvals/{id}")));
     assert_eq!(state(&scene, &id).await, ("approved".into(), Some("kim".into())));
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     assert_eq!(limits::list(&mut conn).await.unwrap()[0].amount, "1000000");
-    assert_eq!(scene.post(&approve, &[("version", &version)], &checker).await.status, StatusCode::CONFLICT);
+    assert_eq!(scene.approve(&id, &version, &[], &checker).await.status, StatusCode::CONFLICT);
 
     let refused: Vec<_> = scene.records().await.into_iter().filter(|record| record.1 == "refused").collect();
     let who: Vec<&str> = refused.iter().map(|record| record.0.as_str()).collect();
     assert_eq!(who, ["jo", "kim", "kim"], "{refused:?}");
-    assert!(refused.iter().all(|record| record.3.starts_with(&id)), "{refused:?}");
+    assert!(refused.iter().all(|record| record.3.contains(&format!("id={id}"))), "{refused:?}");
     audit::verify(&mut conn).await.unwrap();
 }
 
@@ -73,20 +72,20 @@ async fn an_approver_denies_and_a_maker_withdraws_with_a_reason() {
     let treasury = scene.sign_in("jo", &[OperatorRole::Treasury]).await;
     let approver = scene.sign_in("kim", APPROVER).await;
     let (id, version) = requested(&scene, "kim", 1).await;
-    let deny = format!("/approvals/{id}/deny");
-    let foreign = scene.post(&deny, &[("version", &version), ("note", "no")], &treasury).await;
-    assert_eq!(foreign.status, StatusCode::FORBIDDEN, "only an approver denies another operator's request");
-    assert_eq!(
-        scene.post(&deny, &[("version", &version), ("note", " ")], &approver).await.status,
-        StatusCode::CONFLICT
-    );
-    let denied = scene.post(&deny, &[("version", &version), ("note", "too low")], &approver).await;
+    let deny =
+        |reason: &'static str| [("id", id.as_str()), ("seen-version", version.as_str()), ("reason", reason)];
+    let foreign = scene.form("approval deny", &deny("no"), &treasury).await;
+    assert_eq!(foreign.status, StatusCode::CONFLICT, "only an approver denies another operator's request");
+    assert_eq!(state(&scene, &id).await.0, "pending");
+    let silent = scene.form("approval deny", &deny(" "), &approver).await;
+    assert_eq!(silent.status, StatusCode::BAD_REQUEST);
+    let denied = scene.form("approval deny", &deny("too low"), &approver).await;
     assert_eq!(denied.status, StatusCode::SEE_OTHER);
     assert_eq!(state(&scene, &id).await, ("denied".into(), Some("kim".into())));
 
     let (own, version) = requested(&scene, "jo", 2).await;
-    let fields = [("version", version.as_str()), ("note", "slip")];
-    let withdrawn = scene.post(&format!("/approvals/{own}/deny"), &fields, &treasury).await;
+    let fields = [("id", own.as_str()), ("seen-version", version.as_str()), ("reason", "slip")];
+    let withdrawn = scene.form("approval deny", &fields, &treasury).await;
     assert_eq!(withdrawn.status, StatusCode::SEE_OTHER);
     let list = scene.get("/approvals?state=denied", &approver).await.body;
     assert!(list.contains(&id) && list.contains(&own));
@@ -107,10 +106,14 @@ async fn the_same_decision_of_an_operator_who_may_not_approve_leaves_the_request
     .unwrap();
     let decide = async |cookie: &str| {
         let page = scene.get(&format!("/orders/{reference}"), cookie).await;
-        let version = between(&page.body, "name=\"version\" value=\"", "\"");
-        let fields =
-            [("version", version), ("decision", "refuse"), ("reason", "a list"), ("evidence", "case 17")];
-        let decided = scene.post(&format!("/orders/{reference}/decisions"), &fields, cookie).await;
+        let offered = Scene::offered(&page, "execution resolve");
+        let refuse = offered.iter().find(|form| form.contains("?action=refuse&")).unwrap();
+        let mut fields = scene.opened(refuse, cookie).await;
+        fields.extend(
+            [("reason", "a list"), ("evidence", "case 17")].map(|(a, b)| (a.to_owned(), b.to_owned())),
+        );
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let decided = scene.form("execution resolve", &fields, cookie).await;
         assert_eq!(decided.status, StatusCode::SEE_OTHER, "{}", decided.body);
         decided.header("location").trim_start_matches("/approvals/").to_owned()
     };

@@ -1,7 +1,7 @@
 //! The actions of the table by their second face: a token, and JSON.
 
 use axum::http::{Method, StatusCode};
-use dvp_console::{Needs, Permission, SessionPolicy, permissions};
+use dvp_console::{Needs, SessionPolicy, permissions};
 use dvp_domain::environment::Environment;
 use dvp_domain::operator::OperatorRole;
 use dvp_ops::{Second, TABLE};
@@ -52,62 +52,51 @@ async fn every_action_takes_the_roles_and_the_step_up_of_its_row_in_both_environ
     }
 }
 
-/// The forms of the console, and the action that each asks for.
-const FORMS: [(&str, &str); 34] = [
-    ("/approvals/{id}/approve", "approval approve"),
-    ("/approvals/{id}/deny", "approval deny"),
-    ("/approvals/{id}/link", "operator make-link"),
-    ("/orders/{reference}/decisions", "execution resolve"),
-    ("/orders/{reference}/return", "execution resolve"),
-    ("/orders/{reference}/recall/request", "recall request"),
-    ("/orders/{reference}/recall/close", "recall close"),
-    ("/treasury/pauses/add", "pause add"),
-    ("/treasury/pauses/remove", "pause remove"),
-    ("/treasury/limits", "limit set"),
-    ("/treasury/bands", "band set"),
-    ("/treasury/operations", "ledger request withdrawal"),
-    ("/chains/resume", "chain resume"),
-    ("/chains/retry", "chain command retry"),
-    ("/fix", "fix-session add"),
-    ("/fix/{session}/commands", "fix-session logout"),
-    ("/fix/{session}/commands", "fix-session disable"),
-    ("/fix/{session}/commands", "fix-session set-seq"),
-    ("/fix/{session}/enable", "fix-session enable"),
-    ("/fix/{session}/password", "fix-session add"),
-    ("/fix/{session}/sources", "fix-session set"),
-    ("/webhooks/{endpoint}/resend", "webhook resend"),
-    ("/webhooks/{endpoint}/replay", "webhook replay"),
-    ("/partners", "partner create"),
-    ("/partners/{name}/disable", "partner disable"),
-    ("/partners/{name}/enable", "partner enable"),
-    ("/partners/{name}/keys", "key issue"),
-    ("/keys/{key}/disable", "key disable"),
-    ("/keys/{key}/revoke", "key revoke"),
-    ("/keys/{key}/enable", "key enable"),
-    ("/operators", "operator add"),
-    ("/operators/{name}/roles", "operator roles"),
-    ("/operators/{name}/link", "operator link"),
-    ("/operators/{name}/disable", "operator disable"),
-];
-
 #[test]
-fn forms_take_the_roles_and_the_step_up_of_their_actions() {
-    let posts = permissions().into_iter().filter(|(method, ..)| method == Method::POST);
-    let posts: Vec<Permission> = posts.collect();
-    for (route, action) in FORMS {
-        let (_, _, roles, needs) = posts.iter().find(|(_, path, ..)| *path == route).unwrap();
-        let spec = dvp_ops::find(action).unwrap();
-        assert_eq!((*roles, *needs == Needs::StepUp), (spec.roles, spec.step_up), "{route} {action}");
+fn nothing_is_changed_but_by_actions_and_ones_own_account() {
+    for (method, path, roles, needs) in permissions() {
+        let action = dvp_ops::find(&path.trim_start_matches("/act/").replace('/', " "));
+        match action {
+            Some(spec) => {
+                let needs_step_up = method == Method::POST && spec.step_up;
+                assert_eq!((roles, needs == Needs::StepUp), (spec.roles, needs_step_up), "{method} {path}");
+            }
+            None => {
+                let own = ["/account", "/orders/views", "/logout", "/operators/{name}/sessions"];
+                let is_own = own.iter().any(|own| path.starts_with(own));
+                assert!(method == Method::GET || is_own, "{path} has no action");
+            }
+        }
     }
-    // All others are about the operator's own account, or its lists.
-    let is_own = |path: &str| {
-        ["/account", "/orders/views", "/logout", "/operators/{name}/sessions"]
-            .iter()
-            .any(|own| path.starts_with(own))
-    };
-    for (_, path, ..) in posts {
-        assert!(is_own(path) || FORMS.iter().any(|(route, _)| *route == path), "{path} has no action");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_action_has_a_form_that_names_what_is_missing_and_loses_nothing() {
+    let scene = Scene::new().await;
+    let cookie = scene.sign_in("jo", &OperatorRole::ALL).await;
+    for spec in TABLE {
+        let path = format!("/act/{}", spec.name.replace(' ', "/"));
+        let page = scene.get(&path, &cookie).await;
+        assert_eq!(page.status, StatusCode::OK, "{}: {}", spec.name, page.body);
+        let form = dvp_ops::form(spec);
+        let needed = form.fields.iter().filter(|field| field.is_required);
+        for field in needed.clone() {
+            assert!(
+                page.body.contains(&format!("name=\"{}\"", field.name)),
+                "{} --{}",
+                spec.name,
+                field.name
+            );
+        }
+        if needed.count() > 0 {
+            let refused = scene.form(spec.name, &[("evidence", "what was typed")], &cookie).await;
+            assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}: {}", spec.name, refused.body);
+            let takes = form.fields.iter().any(|field| field.name == "evidence");
+            assert!(!takes || refused.body.contains("what was typed"), "{}: {}", spec.name, refused.body);
+            assert!(refused.body.contains("role=\"alert\""), "{}: {}", spec.name, refused.body);
+        }
     }
+    assert_eq!(scene.get("/act/pause", &cookie).await.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test(flavor = "multi_thread")]

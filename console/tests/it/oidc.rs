@@ -285,7 +285,7 @@ async fn a_sign_in_is_completed_once_by_the_browser_that_began_it() {
 async fn a_session_of_the_provider_reads_but_neither_steps_up_nor_adds_passkeys() {
     let stage = Stage::new().await;
     let cookie = stage.sign_in("s1", "jo@example.com").await.unwrap();
-    let page = stage.scene.post("/approvals/apr_1/approve", &[("version", "1")], &cookie).await;
+    let page = stage.scene.approve("apr_1", "1", &[], &cookie).await;
     assert!(page.body.contains("data-step-up"), "{}", page.body);
     let refused = stage.scene.post("/account/passkeys/challenge", &[], &cookie).await;
     assert_eq!(refused.status, StatusCode::CONFLICT);

@@ -134,9 +134,8 @@ async fn a_code_is_a_step_up_and_guesses_are_bounded() {
     let (scene, app, cookie) = registered().await;
     let (id, version) = requested(&scene, "kim", 1_000_000).await;
     scene.run("update operator_session set authenticated_at = now() - interval '6 minutes'").await;
-    let approve = format!("/approvals/{id}/approve");
     let send = async |code: &str, cookie: &str| {
-        scene.post(&approve, &[("version", &version), ("step_up_code", code)], cookie).await
+        scene.approve(&id, &version, &[("step_up_code", code)], cookie).await
     };
     assert!(send("", &cookie).await.body.contains("Confirm with the code"));
     for _ in 0..5 {

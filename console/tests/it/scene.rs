@@ -174,6 +174,46 @@ impl Scene {
         self.post_from(path, fields, cookie, Some(ORIGIN)).await
     }
 
+    /// The form of an action, after its amounts were checked.
+    pub(crate) async fn form(&self, action: &str, fields: &[(&str, &str)], cookie: &str) -> Answer {
+        let fields = [fields, &[("_checked", "yes")]].concat();
+        self.post(&format!("/act/{}", action.replace(' ', "/")), &fields, cookie).await
+    }
+
+    /// An operator approves a request as it saw it.
+    pub(crate) async fn approve(
+        &self,
+        id: &str,
+        version: &str,
+        more: &[(&str, &str)],
+        cookie: &str,
+    ) -> Answer {
+        let back = format!("/approvals/{id}");
+        let fields = [&[("id", id), ("seen-version", version), ("_back", &back)], more].concat();
+        self.form("approval approve", &fields, cookie).await
+    }
+
+    /// The addresses of an action's forms that a page offers.
+    pub(crate) fn offered(page: &Answer, action: &str) -> Vec<String> {
+        let start = format!("href=\"/act/{}", action.replace(' ', "/"));
+        let found = page.body.split(&start).skip(1).map(|rest| rest.split('"').next().unwrap());
+        let found = found.filter(|rest| rest.is_empty() || rest.starts_with('?'));
+        let path = start.trim_start_matches("href=\"");
+        found.map(|rest| format!("{path}{rest}").replace("&#38;", "&").replace("&amp;", "&")).collect()
+    }
+
+    /// The hidden fields of a form as it was opened at an address.
+    pub(crate) async fn opened(&self, address: &str, cookie: &str) -> Vec<(String, String)> {
+        let page = self.get(address, cookie).await;
+        assert_eq!(page.status, StatusCode::OK, "{address}: {}", page.body);
+        let form = between(&page.body, "<form class=\"act\"", "</form>");
+        let hidden = form.split("<input type=\"hidden\" name=\"").skip(1).map(|rest| {
+            let (name, rest) = rest.split_once("\" value=\"").unwrap();
+            (name.to_owned(), rest.split('"').next().unwrap().replace("&#62;", ">"))
+        });
+        hidden.collect()
+    }
+
     pub(crate) async fn post_from(
         &self,
         path: &str,

@@ -6,7 +6,7 @@ use dvp_core::writer::Outcome;
 use dvp_domain::operator::OperatorRole;
 use dvp_testing::orders::order;
 
-use crate::scene::{Scene, between};
+use crate::scene::Scene;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_screen_shows_a_service_with_orders() {
@@ -50,22 +50,31 @@ async fn a_limit_that_two_operators_set_stops_an_order() {
     let limit = [
         ("scope", "everything"),
         ("asset", "USDC"),
-        ("period", "order"),
-        ("amount", "99.99"),
+        ("per", "order"),
+        ("amount-minor", "99.99"),
         ("reason", "thin"),
         ("evidence", "memo 1"),
     ];
-    let requested = scene.post("/treasury/limits", &limit, &treasury).await;
+    let preview = scene.post("/act/limit/set", &limit, &treasury).await;
+    assert!(preview.body.contains("99.99 USDC (99,990,000 minor units)"), "{}", preview.body);
+    assert!(preview.body.contains("no limit is set"), "{}", preview.body);
+    let requested = scene.form("limit set", &limit, &treasury).await;
     assert_eq!(requested.status, StatusCode::SEE_OTHER, "{}", requested.body);
     scene.harness.accept(order("000123456789")).await;
-    let approve = format!("{}/approve", requested.header("location"));
-    let approved = scene.post(&approve, &[("version", "0")], &approver).await;
+    let id = requested.header("location").trim_start_matches("/approvals/");
+    let approved = scene.approve(id, "0", &[], &approver).await;
     assert_eq!(approved.status, StatusCode::SEE_OTHER, "{}", approved.body);
     let outcome = scene.harness.submit(order("000123456789")).await;
     assert!(matches!(outcome, Outcome::Rejected { .. }), "{outcome:?}");
     assert!(scene.get("/treasury", &approver).await.body.contains("99.99"));
-    let wrong = limit.map(|(name, value)| (name, if name == "amount" { "1e3" } else { value }));
-    assert_eq!(scene.post("/treasury/limits", &wrong, &treasury).await.status, StatusCode::BAD_REQUEST);
+    let preview = scene.post("/act/limit/set", &limit, &treasury).await;
+    assert!(
+        preview.body.contains("99.99 USDC per order; today 100.00 USDC are accepted"),
+        "{}",
+        preview.body
+    );
+    let wrong = limit.map(|(name, value)| (name, if name == "amount-minor" { "1e3" } else { value }));
+    assert_eq!(scene.form("limit set", &wrong, &treasury).await.status, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,19 +82,16 @@ async fn a_pause_holds_until_it_is_removed_and_needs_a_reason() {
     let scene = Scene::new().await;
     let treasury = scene.sign_in("jo", &[OperatorRole::Treasury]).await;
     let pause = |reason| [("scope", "pair"), ("target", "USDC/USD"), ("reason", reason)];
-    assert_eq!(scene.post("/treasury/pauses/add", &pause(" "), &treasury).await.status, StatusCode::CONFLICT);
-    assert_eq!(scene.records().await.pop().unwrap().1, "refused");
+    assert_eq!(scene.form("pause add", &pause(" "), &treasury).await.status, StatusCode::BAD_REQUEST);
     let typo = [("scope", "pair"), ("target", "usdc/usd"), ("reason", "feed")];
-    let refused = scene.post("/treasury/pauses/add", &typo, &treasury).await;
+    let refused = scene.form("pause add", &typo, &treasury).await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
     assert!(refused.body.contains("did you mean USDC/USD?"), "{}", refused.body);
-    let paused = scene.post("/treasury/pauses/add", &pause("feed"), &treasury).await;
+    assert_eq!(scene.records().await.pop().unwrap().1, "refused");
+    let paused = scene.form("pause add", &pause("feed"), &treasury).await;
     assert_eq!(paused.status, StatusCode::SEE_OTHER);
     assert!(matches!(scene.harness.submit(order("000123456789")).await, Outcome::Rejected { .. }));
-    let page = scene.get("/treasury", &treasury).await.body;
-    let seen = between(&page, "name=\"paused_at\" value=\"", "\"");
-    let [scope, target, reason] = pause("feed is right");
-    scene.post("/treasury/pauses/remove", &[scope, target, reason, ("paused_at", seen)], &treasury).await;
+    scene.form("pause remove", &pause("feed is right"), &treasury).await;
     scene.harness.accept(order("000123456789")).await;
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     audit::verify(&mut conn).await.unwrap();
@@ -96,18 +102,24 @@ async fn a_decision_is_about_the_version_that_the_operator_saw() {
     let scene = Scene::new().await;
     let reference = scene.harness.accept(order("000123456789")).await.reference;
     let operator = scene.sign_in("jo", &[OperatorRole::Operator]).await;
-    let page = scene.get(&format!("/orders/{reference}"), &operator).await.body;
-    let seen = page.split("name=\"version\" value=\"").nth(1).unwrap().split('"').next().unwrap();
-    let at = format!("/orders/{reference}/decisions");
-    let decide = |version| [("version", version), ("decision", "cancel"), ("reason", "the client called")];
-    let outdated = scene.post(&at, &decide("99"), &operator).await;
+    let page = scene.get(&format!("/orders/{reference}"), &operator).await;
+    let offered = Scene::offered(&page, "execution resolve");
+    let cancel = offered.iter().find(|form| form.contains("?action=cancel&")).unwrap();
+    let opened = scene.opened(cancel, &operator).await;
+    let seen = opened.iter().find(|(name, _)| name == "seen-version").unwrap().1.as_str();
+    let (about, back) = (reference.as_str(), format!("/orders/{reference}"));
+    let decide = |version| {
+        let own = [("reference", about), ("confirm", about), ("action", "cancel"), ("_back", &back)];
+        [&own[..], &[("seen-version", version), ("reason", "the client called")]].concat()
+    };
+    let outdated = scene.form("execution resolve", &decide("99"), &operator).await;
     assert!(
         outdated.status == StatusCode::CONFLICT && outdated.body.contains("look again"),
         "{}",
         outdated.body
     );
     assert_eq!(scene.records().await.pop().unwrap().1, "refused");
-    let decided = scene.post(&at, &decide(seen), &operator).await;
+    let decided = scene.form("execution resolve", &decide(seen), &operator).await;
     assert_eq!(
         (decided.status, decided.header("location")),
         (StatusCode::SEE_OTHER, &*format!("/orders/{reference}"))
@@ -121,33 +133,34 @@ async fn sessions_and_partners_are_commanded_with_a_reason_and_recorded() {
     let scene = Scene::new().await;
     let id = scene.fix_session().await;
     let cookie = scene.sign_in("jo", &OperatorRole::ALL).await;
-    let at = format!("/fix/{}/commands", id.replace(':', "%3A").replace('>', "%3E"));
-    let numbers = [("action", "set_seq"), ("next_in", "7"), ("next_out", "9"), ("reason", "agreed")];
-    assert_eq!(scene.post(&at, &numbers, &cookie).await.status, StatusCode::SEE_OTHER);
-    let lower = [("action", "set_seq"), ("next_in", "7"), ("next_out", "3"), ("reason", "agreed")];
-    let refused = scene.post(&at, &lower, &cookie).await;
+    let about = ("session-id", id.as_str());
+    let numbers = |out| [about, ("next-in", "7"), ("next-out", out), ("reason", "agreed")];
+    assert_eq!(scene.form("fix-session set-seq", &numbers("9"), &cookie).await.status, StatusCode::SEE_OTHER);
+    let refused = scene.form("fix-session set-seq", &numbers("3"), &cookie).await;
     assert!(
         refused.status == StatusCode::CONFLICT && refused.body.contains("Next_out is 9"),
         "{}",
         refused.body
     );
-    assert_eq!(
-        scene.post(&at, &[("action", "reset"), ("reason", "new day")], &cookie).await.status,
-        StatusCode::SEE_OTHER
-    );
-    let page = scene.get(at.trim_end_matches("/commands"), &cookie).await.body;
+    let reset = scene.form("fix-session reset", &[about, ("reason", "new day")], &cookie).await;
+    assert_eq!(reset.status, StatusCode::SEE_OTHER, "{}", reset.body);
+    let at = format!("/fix/{}", id.replace(':', "%3A").replace('>', "%3E"));
+    let page = scene.get(&at, &cookie).await.body;
     for shown in ["set seq", "next in 7, next out 9", "reset", "new day"] {
         assert!(page.contains(shown), "{shown} is not in\n{page}");
     }
-    let off = scene.post("/partners/acme/disable", &[("reason", "no contract")], &cookie).await;
+    let off = scene.form("partner disable", &[("name", "acme"), ("reason", "no contract")], &cookie).await;
     assert_eq!(off.status, StatusCode::SEE_OTHER, "{}", off.body);
     let page = scene.get("/partners/acme", &cookie).await.body;
     assert!(page.contains("no contract") && page.contains("disabled"), "{page}");
-    let seen = between(&page, "name=\"disabled_at\" value=\"", "\"");
-    let silent = [("disabled_at", seen), ("reason", " ")];
-    assert_eq!(scene.post("/partners/acme/enable", &silent, &cookie).await.status, StatusCode::CONFLICT);
+    let silent = [("name", "acme"), ("reason", " ")];
+    assert_eq!(scene.form("partner enable", &silent, &cookie).await.status, StatusCode::BAD_REQUEST);
     scene.add("kim", &[OperatorRole::Viewer]).await;
-    assert_eq!(scene.post("/operators/jo/disable", &[], &cookie).await.status, StatusCode::CONFLICT);
-    assert_eq!(scene.post("/operators/kim/disable", &[], &cookie).await.status, StatusCode::SEE_OTHER);
-    assert!(scene.records().await.iter().any(|record| record.1 == "acted" && record.3 == "kim"));
+    let disable = |name| [("name", name), ("reason", "has left")];
+    let own = scene.form("operator disable", &disable("JO"), &cookie).await;
+    assert_eq!(own.status, StatusCode::CONFLICT, "{}", own.body);
+    assert_eq!(scene.form("operator disable", &disable("kim"), &cookie).await.status, StatusCode::SEE_OTHER);
+    let is_it =
+        |record: &(String, String, String, String)| record.1 == "acted" && record.3.contains("name=kim");
+    assert!(scene.records().await.iter().any(is_it));
 }

@@ -75,8 +75,17 @@ impl Targets {
         Self { assets, pairs, providers, chains }
     }
 
+    /// `INPUT/OUTPUT`
+    pub fn pairs(&self) -> &[String] {
+        &self.pairs
+    }
+
     pub fn providers(&self) -> &[String] {
         &self.providers
+    }
+
+    pub fn chains(&self) -> &[String] {
+        &self.chains
     }
 
     /// The target of a control as it is stored: a partner, which is given by its name or its id, by its id.

@@ -44,7 +44,7 @@ pub(crate) struct Resume {
     #[arg(long, value_name = "NUMBER")]
     shared_block: u64,
     /// Only if it was halted then and not again since (RFC 3339).
-    #[arg(long)]
+    #[arg(long, value_name = "TIME")]
     halted_at: Option<DateTime<Utc>>,
     #[command(flatten)]
     why: Reason,

@@ -2,14 +2,18 @@
 
 use anyhow::{Context as _, ensure};
 use chrono::{DateTime, Utc};
+use clap::builder::PossibleValue;
 use clap::{Args, Subcommand, ValueEnum};
 use dvp_core::operators::breaks;
-use dvp_core::operators::operations::{Action, OperatorDecision, Resolution, resolve, resolve_as_maker};
+use dvp_core::operators::operations::{
+    self, Action, OperatorDecision, Resolution, resolve, resolve_as_maker,
+};
 use dvp_domain::money::Minor;
 use dvp_domain::reconcile::BreakKind;
 use dvp_domain::screening::REFUSED;
 use dvp_domain::settlement::Remedy;
 use dvp_domain::settlement::leg::LegKind;
+use dvp_store::orders::executions::{self, Execution};
 use serde_json::json;
 
 use crate::actions::Why;
@@ -87,8 +91,10 @@ enum Leg {
 
 #[derive(Debug, Args)]
 pub(crate) struct Resolve {
+    /// The order.
     #[arg(long)]
     reference: String,
+    /// The decision.
     #[arg(long, value_enum)]
     action: Decision,
     /// Which leg: with retry, mark-paid and fail.
@@ -124,7 +130,7 @@ pub(crate) struct Resolve {
     #[arg(long, value_name = "MINOR", required_if_eq("action", "fill"))]
     output_minor: Option<u128>,
     /// When the money moved (RFC 3339); now when not given.
-    #[arg(long)]
+    #[arg(long, value_name = "TIME")]
     paid_at: Option<DateTime<Utc>>,
     /// The failure's stable code: with fail (`payment_not_made` when not given), mark-returned (`payment_returned`) and
     /// refuse (`screening_refused`).
@@ -135,9 +141,145 @@ pub(crate) struct Resolve {
     /// The evidence: a line of a bank statement, a ticket. Required by retry, mark-paid and fail.
     #[arg(long, default_value = "")]
     evidence: String,
+    /// Only if the order is at this version.
+    #[arg(long, value_name = "VERSION")]
+    seen_version: Option<i64>,
     /// The reference once more: nothing is decided by a slip of the hand.
     #[arg(long)]
     confirm: String,
+}
+
+/// A decision about an order: what it is called, and the fields that it takes beside the reason.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice {
+    decision: Decision,
+    leg: Option<Leg>,
+    pub words: &'static str,
+    pub fields: &'static [&'static str],
+}
+
+impl Choice {
+    /// The values of `--action` and `--leg`.
+    pub fn values(&self) -> (String, Option<String>) {
+        let name = |value: Option<PossibleValue>| value.map(|value| value.get_name().to_owned());
+        (
+            name(self.decision.to_possible_value()).unwrap_or_default(),
+            name(self.leg.and_then(|leg| leg.to_possible_value())),
+        )
+    }
+
+    /// Whether money may move by it, or a payment is taken as made or not made.
+    pub const fn moves_money(&self) -> bool {
+        !matches!(self.decision, Decision::Ask | Decision::CloseContradiction | Decision::CloseConversion)
+    }
+
+    /// The decision with fields that only its form can give.
+    fn sample(&self) -> Option<Action> {
+        let resolve = Resolve {
+            reference: String::new(),
+            action: self.decision,
+            leg: self.leg,
+            provider_reference: Some("a".to_owned()),
+            signature: Vec::new(),
+            signed_deadline: None,
+            came_minor: None,
+            input_minor: Some(0),
+            output_minor: Some(0),
+            paid_at: None,
+            code: None,
+            reason: String::new(),
+            evidence: String::new(),
+            seen_version: None,
+            confirm: String::new(),
+        };
+        resolve.decision().ok()
+    }
+}
+
+const fn choice(
+    decision: Decision,
+    leg: Option<Leg>,
+    words: &'static str,
+    fields: &'static [&'static str],
+) -> Choice {
+    Choice { decision, leg, words, fields }
+}
+
+/// Of a payment that was seen outside.
+const PAYMENT: &[&str] = &["provider-reference", "paid-at", "evidence"];
+
+const CHOICES: [Choice; 18] = [
+    choice(Decision::Ask, None, "Query the rail now", &[]),
+    choice(Decision::Cancel, None, "Cancel: the order has not begun to settle", &[]),
+    choice(Decision::Release, None, "Release: settle although screening holds it", &["evidence"]),
+    choice(Decision::Refuse, None, "Refuse: fail an order that screening holds", &["code", "evidence"]),
+    choice(
+        Decision::Fill,
+        None,
+        "Fill again: it was filled before a restore, and its bank has paid it",
+        &["input-minor", "output-minor", "evidence"],
+    ),
+    choice(
+        Decision::Retry,
+        Some(Leg::Offramp),
+        "Retry the conversion: the rail never carried it out",
+        &["evidence"],
+    ),
+    choice(
+        Decision::Retry,
+        Some(Leg::Payout),
+        "Retry the payout: the rail never carried it out",
+        &["evidence"],
+    ),
+    choice(Decision::MarkPaid, Some(Leg::Offramp), "The conversion was carried out", PAYMENT),
+    choice(Decision::MarkPaid, Some(Leg::Payout), "The payout was carried out", PAYMENT),
+    choice(
+        Decision::Fail,
+        Some(Leg::Offramp),
+        "Fail the conversion: it was not and will not be carried out",
+        &["code", "evidence"],
+    ),
+    choice(
+        Decision::Fail,
+        Some(Leg::Payout),
+        "Fail the payout: it was not and will not be carried out",
+        &["code", "evidence"],
+    ),
+    choice(Decision::ReturnDebt, None, "The input was returned outside: the debt has ended", PAYMENT),
+    choice(
+        Decision::MarkReturned,
+        None,
+        "The bank returned the payment",
+        &["provider-reference", "paid-at", "came-minor", "code", "evidence"],
+    ),
+    choice(Decision::PaidAgain, None, "The returned payment was paid another way", PAYMENT),
+    choice(Decision::GivenBack, None, "The input of a returned payment was given back", PAYMENT),
+    choice(
+        Decision::CloseConversion,
+        None,
+        "An unused conversion was unwound or taken over by treasury",
+        &["provider-reference", "evidence"],
+    ),
+    choice(
+        Decision::CloseContradiction,
+        None,
+        "The bank's contradiction was resolved outside",
+        &["evidence"],
+    ),
+    choice(
+        Decision::Return,
+        None,
+        "Return the committed funds",
+        &["signed-deadline", "signature", "evidence"],
+    ),
+];
+
+/// The decisions that an order's present state can take.
+pub fn choices(execution: &Execution) -> impl Iterator<Item = Choice> {
+    CHOICES.into_iter().filter(|choice| match choice.decision {
+        Decision::Return => operations::may_return(execution),
+        _ => choice.sample().is_some_and(|action| operations::is_possible(execution, &action)),
+    })
 }
 
 impl ExecutionAction {
@@ -148,6 +290,11 @@ impl ExecutionAction {
                     args.confirm == args.reference,
                     "--confirm is not the reference: nothing was decided"
                 );
+                if let Some(seen) = args.seen_version {
+                    let found = executions::find_by_reference(desk.conn, &args.reference).await?;
+                    let is_seen = found.is_none_or(|found| found.version == seen);
+                    ensure!(is_seen, "the order changed since you opened its page: look again");
+                }
                 let why = (args.reason.as_str(), args.evidence.as_str());
                 let done = "is recorded and will be carried out";
                 decide(desk, &args.reference, args.decision()?, why, done, true).await

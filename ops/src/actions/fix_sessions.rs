@@ -13,7 +13,7 @@ use dvp_store::fix::{self, NewFixSession, admin};
 use serde_json::{Value, json};
 
 use crate::actions::fix_options::{Agreed, SessionOptions};
-use crate::actions::{EnvArg, IfLive, Reason};
+use crate::actions::{EnvArg, IfLive, Reason, Why};
 use crate::desk::Desk;
 use crate::outcome::Outcome;
 
@@ -34,6 +34,12 @@ pub(crate) enum FixSessionAction {
         after_help = "Example:\n  dvp fix-session set --session-id 'FIX.4.4:DVP->ACME' --cancel-on-disconnect 10 --config dvp.toml"
     )]
     Set(Box<Set>),
+    /// Draw a new password of a session, which is shown once. It replaces the present one when another operator has
+    /// approved it.
+    #[command(
+        after_help = "Example:\n  dvp fix-session password --session-id 'FIX.4.4:DVP->ACME' --reason 'yearly' --evidence 'plan' --config dvp.toml"
+    )]
+    Password(Drawn),
     /// Let a disabled session log on again.
     ///
     /// With --evidence, and always in a live deployment, it is a request that another operator approves.
@@ -118,6 +124,15 @@ pub(crate) struct Set {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Drawn {
+    /// As `dvp fix-session list` prints it.
+    #[arg(long)]
+    session_id: String,
+    #[command(flatten)]
+    why: Why,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Enable {
     /// As `dvp fix-session list` prints it.
     #[arg(long)]
@@ -167,6 +182,15 @@ impl FixSessionAction {
         match self {
             Self::Add(args) => add(desk, *args).await,
             Self::Set(args) => set(desk, *args).await,
+            Self::Password(Drawn { session_id: id, why }) => {
+                let maker = desk.maker(&why.reason, &why.evidence);
+                let vault = &desk.house.vault;
+                let (password, requested) =
+                    credentials::request_password(desk.conn, vault, &id, None, maker).await?;
+                let value = json!({"sessionId": id, "password": password});
+                let lines = vec!["Keep it now: it is shown this once.".to_owned()];
+                Ok(Outcome::requested(&requested).with(value, lines).once("password", password))
+            }
             Self::Enable(Enable { session_id: id, why }) => {
                 if let Some(maker) = desk.second(&why)? {
                     return Ok(Outcome::requested(&sessions::request_enabling(desk.conn, &id, maker).await?));
@@ -256,13 +280,17 @@ async fn add(desk: &mut Desk<'_>, args: Add) -> anyhow::Result<Outcome> {
     }
     if is_drawn {
         value["password"] = password.as_str().into();
-        lines.push(format!("password {password}"));
         lines.push("Keep it now: it is shown this once.".to_owned());
     }
+    let drawn = is_drawn.then(|| password.clone());
+    let told = |outcome: Outcome| match drawn {
+        Some(password) => outcome.once("password", password),
+        None => outcome,
+    };
     let Some(maker) = maker else {
         write(&mut inner, &id, &settings, slippage).await?;
         tx.commit().await?;
-        return Ok(Outcome::lines(value, lines));
+        return Ok(told(Outcome::lines(value, lines)));
     };
     // The session was written only to check its settings.
     tx.rollback().await?;
@@ -288,7 +316,7 @@ async fn add(desk: &mut Desk<'_>, args: Add) -> anyhow::Result<Outcome> {
             credentials::request_password(desk.conn, vault, &id, Some(&password), maker).await?.1
         }
     };
-    Ok(Outcome::requested(&requested).with(value, lines))
+    Ok(told(Outcome::requested(&requested).with(value, lines)))
 }
 
 async fn set(desk: &mut Desk<'_>, args: Set) -> anyhow::Result<Outcome> {

@@ -47,7 +47,7 @@ pub(crate) struct Issue {
     #[arg(long, value_enum)]
     env: Option<EnvArg>,
     /// The key's scopes; all when not given.
-    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = scope)]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = SCOPES)]
     scopes: Vec<String>,
     #[command(flatten)]
     why: IfLive,
@@ -69,14 +69,6 @@ pub(crate) struct Stop {
     key_id: String,
     #[command(flatten)]
     why: Reason,
-}
-
-fn scope(text: &str) -> Result<String, String> {
-    if SCOPES.contains(&text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("the scopes are {}", SCOPES.join(", ")))
-    }
 }
 
 impl KeyAction {
@@ -138,12 +130,7 @@ async fn issue(
     };
     let Issued { key_id, api_key, signing_secret } = issued;
     let mut value = json!({"keyId": key_id, "apiKey": api_key, "signingSecret": signing_secret});
-    let mut lines = vec![
-        format!("key id          {key_id}"),
-        format!("API key         {api_key}"),
-        format!("signing secret  {signing_secret}"),
-        "Keep both now: they are shown this once.".to_owned(),
-    ];
+    let mut lines = vec!["Keep both now: they are shown this once.".to_owned()];
     let approval = requested.map(|requested| requested.approval.id);
     if let Some(id) = &approval {
         value["approval"] = id.as_str().into();
@@ -153,7 +140,8 @@ async fn issue(
         value["replaces"] = old.into();
         lines.push(format!("{old} still works; disable or revoke it once it is no longer used."));
     }
-    Ok(Outcome { approval, ..Outcome::lines(value, lines) })
+    let outcome = Outcome { approval, ..Outcome::lines(value, lines) };
+    Ok(outcome.once("key id", key_id).once("API key", api_key).once("signing secret", signing_secret))
 }
 
 /// A repetition has no further effect; a revoked key stays revoked.

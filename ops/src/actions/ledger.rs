@@ -9,7 +9,7 @@ use dvp_domain::ledger::{Claimant, Owner};
 use dvp_domain::money::Minor;
 
 use crate::actions::approvals::{Approve, Deny};
-use crate::actions::{Why, amount};
+use crate::actions::{Why, amount, one_of};
 use crate::desk::Desk;
 use crate::outcome::Outcome;
 
@@ -58,6 +58,7 @@ pub(crate) enum LedgerRequest {
         after_help = "Example:\n  dvp ledger request adjustment --account available --provider northwind --direction credit --asset USD --amount-minor 12 --id A-2 --reason 'interest' --evidence 'statement 17' --config dvp.toml"
     )]
     Adjustment {
+        /// Which account.
         #[arg(long, value_enum)]
         account: AdjustedArg,
         /// Of `available` and `owed`: the provider.
@@ -67,7 +68,7 @@ pub(crate) enum LedgerRequest {
         #[arg(long)]
         partner: Option<String>,
         /// Credit: the account has more than before.
-        #[arg(long, value_parser = direction)]
+        #[arg(long, value_parser = one_of(["credit", "debit"], direction))]
         direction: Direction,
         #[command(flatten)]
         what: OperationArgs,
@@ -115,8 +116,10 @@ pub(crate) enum LedgerRequest {
         after_help = "Example:\n  dvp ledger request claim-settlement --debtor northwind --claimant house --asset USDC --amount-minor 5000 --id C-8 --reason 'monthly' --evidence '0x…' --config dvp.toml"
     )]
     ClaimSettlement {
+        /// Who owed it.
         #[arg(long, value_parser = claimant)]
         debtor: Claimant,
+        /// Whom it was owed to.
         #[arg(long, value_parser = claimant)]
         claimant: Claimant,
         #[command(flatten)]
@@ -158,11 +161,11 @@ pub(crate) struct OperationArgs {
     why: Why,
 }
 
-fn direction(text: &str) -> Result<Direction, String> {
+fn direction(text: &str) -> Option<Direction> {
     match text {
-        "credit" => Ok(Direction::Credit),
-        "debit" => Ok(Direction::Debit),
-        _ => Err("credit or debit".to_owned()),
+        "credit" => Some(Direction::Credit),
+        "debit" => Some(Direction::Debit),
+        _ => None,
     }
 }
 

@@ -5,7 +5,7 @@ use dvp_core::operators::limits::{LimitChange, request};
 use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 
-use crate::actions::{Why, amount, pauses};
+use crate::actions::{Why, amount, one_of, pauses};
 use crate::desk::Desk;
 use crate::outcome::Outcome;
 
@@ -34,8 +34,8 @@ pub(crate) struct Limit {
 
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// everything, partner, pair, provider, rail or chain.
-    #[arg(long, value_parser = pauses::scope)]
+    /// What it is about.
+    #[arg(long, value_parser = pauses::scope())]
     scope: LimitScope,
     /// A partner's name, INPUT/OUTPUT, a provider's id, offramp or payout, a chain's name; nothing for everything.
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -43,16 +43,11 @@ pub(crate) struct Which {
     /// The input of orders, or the output of the provider.
     #[arg(long)]
     asset: String,
-    /// order, day (of UTC), or open (accepted and not ended).
-    #[arg(long, value_parser = period)]
+    /// An order, a day of UTC, or all that is accepted and not ended.
+    #[arg(long, value_parser = one_of(Period::ALL.map(Period::as_str), Period::parse))]
     per: Period,
     #[command(flatten)]
     why: Why,
-}
-
-fn period(text: &str) -> Result<Period, String> {
-    Period::parse(text)
-        .ok_or_else(|| format!("a limit is per one of {}", Period::ALL.map(Period::as_str).join(", ")))
 }
 
 impl LimitAction {

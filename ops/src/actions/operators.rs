@@ -8,11 +8,12 @@ use chrono::{DateTime, Duration, Utc};
 use clap::{Args, Subcommand};
 use dvp_core::operators::accounts::{self, new_token, token_hash};
 use dvp_core::operators::invitations::{self, RequestedInvitation, ServiceToken};
+use dvp_core::operators::requests::is_same_operator;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::operators::accounts::{self as store, OperatorRow, tokens};
 use serde_json::{Value, json};
 
-use crate::actions::{IfLive, Reason};
+use crate::actions::{IfLive, Reason, one_of};
 use crate::desk::Desk;
 use crate::outcome::Outcome;
 use crate::table;
@@ -73,8 +74,8 @@ pub(crate) struct Roles {
     /// The name that requests, approvals and the audit log have.
     #[arg(long)]
     name: String,
-    /// viewer, support, operator, treasury, approver, admin, auditor.
-    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = role, required = true)]
+    /// All that it has from then on.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = one_of(OperatorRole::ALL.map(OperatorRole::as_str), OperatorRole::parse), required = true)]
     roles: Vec<OperatorRole>,
     #[command(flatten)]
     why: IfLive,
@@ -119,10 +120,10 @@ pub(crate) struct Token {
     #[arg(long)]
     name: String,
     /// What it may do, as the command line calls it.
-    #[arg(long, value_name = "ACTION,ACTION", value_delimiter = ',', value_parser = action, required = true)]
+    #[arg(long, value_name = "ACTION,ACTION", value_delimiter = ',', value_parser = one_of(good_for_tokens(), action), required = true)]
     actions: Vec<String>,
     /// When it ends (RFC 3339), within a year.
-    #[arg(long)]
+    #[arg(long, value_name = "TIME")]
     until: DateTime<Utc>,
     #[command(flatten)]
     why: IfLive,
@@ -131,26 +132,30 @@ pub(crate) struct Token {
 /// The longest life of a service operator's token, in days.
 const TOKEN_DAYS: i64 = 366;
 
-fn role(text: &str) -> Result<OperatorRole, String> {
-    let roles = OperatorRole::ALL.map(OperatorRole::as_str).join(", ");
-    OperatorRole::parse(text).ok_or_else(|| format!("the roles are {roles}"))
+/// The actions that are no second signature, which no token gives.
+fn good_for_tokens() -> impl Iterator<Item = &'static str> {
+    let all = table::TABLE.iter().filter(|spec| spec.second != table::Second::Signs);
+    all.map(|spec| spec.name)
 }
 
-fn action(text: &str) -> Result<String, String> {
-    match table::find(text.trim()) {
-        Some(spec) if spec.second != table::Second::Signs => Ok(spec.name.to_owned()),
-        Some(_) => Err(format!("{text} is a second signature, which no token gives")),
-        None => Err(format!("there is no action {text}")),
-    }
+/// Each role once, in their order.
+fn sorted(mut roles: Vec<OperatorRole>) -> Vec<OperatorRole> {
+    roles.sort_unstable();
+    roles.dedup();
+    roles
+}
+
+fn action(name: &str) -> Option<String> {
+    table::find(name).map(|spec| spec.name.to_owned())
 }
 
 impl OperatorAction {
     pub(super) async fn perform(self, desk: &mut Desk<'_>) -> anyhow::Result<Outcome> {
         match self {
             Self::Add(Roles { name, roles, why }) => match desk.second(&why)? {
-                Some(maker) => {
-                    Ok(invited(invitations::request_invitation(desk.conn, &name, &roles, maker).await?))
-                }
+                Some(maker) => Ok(invited(
+                    invitations::request_invitation(desk.conn, &name, &sorted(roles), maker).await?,
+                )),
                 None => {
                     let id = accounts::add(desk.conn, &name, &roles, &desk.by.name).await?;
                     link(desk, &name, &id).await
@@ -170,7 +175,8 @@ impl OperatorAction {
             }
             Self::Roles(Roles { name, roles, why }) => match desk.second(&why)? {
                 Some(maker) => {
-                    let requested = invitations::request_roles(desk.conn, &name, &roles, maker).await?;
+                    let requested =
+                        invitations::request_roles(desk.conn, &name, &sorted(roles), maker).await?;
                     Ok(Outcome::requested(&requested))
                 }
                 None => {
@@ -204,6 +210,8 @@ impl OperatorAction {
             Self::Disable(Disable { name, why }) => {
                 why.given()?;
                 let operator = accounts::named(desk.conn, &name).await?;
+                let is_own = is_same_operator(&operator.name, &desk.by.name);
+                ensure!(!is_own, "another administrator disables you");
                 store::set_disabled(desk.conn, &operator.id, true).await?;
                 show(desk, &name).await
             }
@@ -222,8 +230,8 @@ impl OperatorAction {
 /// What the requester of an invitation keeps for the invited operator.
 fn invited(invitation: RequestedInvitation) -> Outcome {
     let RequestedInvitation { requested, code } = invitation;
-    let line = format!("code {code}: give it to the new operator; the approver gives the link");
-    Outcome::requested(&requested).with(json!({"code": code}), vec![line])
+    let line = "Give the code to the operator; the approver gives the link.".to_owned();
+    Outcome::requested(&requested).with(json!({"code": code}), vec![line]).once("code", code)
 }
 
 async fn link(desk: &mut Desk<'_>, name: &str, id: &str) -> anyhow::Result<Outcome> {
@@ -234,8 +242,8 @@ async fn link(desk: &mut Desk<'_>, name: &str, id: &str) -> anyhow::Result<Outco
 fn shown_link(desk: &Desk<'_>, mut value: Value, name: &str, token: &str) -> Outcome {
     let link = format!("{}/login?token={token}", desk.house.console.trim_end_matches('/'));
     value["link"] = link.as_str().into();
-    let lines = vec![name.to_owned(), link, "The link can be used once, within a day.".to_owned()];
-    Outcome::lines(value, lines)
+    let lines = vec![format!("Give it to {name}. It can be used once, within a day.")];
+    Outcome::lines(value, lines).once("link", link)
 }
 
 async fn token(desk: &mut Desk<'_>, args: Token) -> anyhow::Result<Outcome> {
@@ -247,14 +255,14 @@ async fn token(desk: &mut Desk<'_>, args: Token) -> anyhow::Result<Outcome> {
     );
     let drawn = new_token()?;
     let token = ServiceToken { sha256: hex::encode(token_hash(&drawn)), actions, until };
-    let lines = vec![format!("token {drawn}"), "Keep it now: it is shown this once.".to_owned()];
+    let lines = vec!["Keep it now: it is shown this once.".to_owned()];
     let value = json!({"token": drawn, "name": name, "until": until.to_rfc3339()});
     if let Some(maker) = desk.second(&why)? {
         let requested = invitations::request_token(desk.conn, &name, token, maker).await?;
-        return Ok(Outcome::requested(&requested).with(value, lines));
+        return Ok(Outcome::requested(&requested).with(value, lines).once("token", drawn));
     }
     invitations::insert_token(desk.conn, &name, &token).await?;
-    Ok(Outcome::lines(value, lines))
+    Ok(Outcome::lines(value, lines).once("token", drawn))
 }
 
 async fn show(desk: &mut Desk<'_>, name: &str) -> anyhow::Result<Outcome> {

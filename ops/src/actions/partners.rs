@@ -1,5 +1,6 @@
 //! Partners, their standing instructions, and their deposits.
 
+use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use dvp_core::operators::instructions;
 use dvp_core::operators::partners::{self, LIMIT_MAX, NAME, Tier, is_name, switch};
@@ -10,7 +11,7 @@ use dvp_store::orders::intents::Tenant;
 use serde_json::json;
 
 use crate::actions::deposits::{self, DepositArgs};
-use crate::actions::{EnvArg, IfLive, Reason};
+use crate::actions::{EnvArg, IfLive, Reason, one_of};
 use crate::desk::Desk;
 use crate::outcome::Outcome;
 
@@ -40,7 +41,7 @@ pub(crate) enum PartnerAction {
     #[command(
         after_help = "Example:\n  dvp partner enable --name acme --reason 'contract renewed' --config dvp.toml"
     )]
-    Enable(Which),
+    Enable(Enabling),
 }
 
 #[derive(Debug, Args)]
@@ -48,7 +49,8 @@ pub(crate) struct Create {
     /// Its name: 1 to 64 of the characters a-z, A-Z, 0-9, '.', '_' and '-'.
     #[arg(long, value_parser = name)]
     name: String,
-    #[arg(long, value_parser = tier)]
+    /// Its class of service, which sets the requests a minute.
+    #[arg(long, value_parser = one_of(Tier::ALL.map(Tier::as_str), Tier::parse))]
     tier: Tier,
     /// Requests a minute; 100 for standard and 1000 for enterprise when not given.
     #[arg(long, value_name = "PER_MINUTE", value_parser = clap::value_parser!(i64).range(1..=LIMIT_MAX))]
@@ -62,6 +64,15 @@ pub(crate) struct Which {
     name: String,
     #[command(flatten)]
     why: Reason,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Enabling {
+    #[command(flatten)]
+    which: Which,
+    /// Only if it was disabled then and not again since (RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    disabled_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug, Args)]
@@ -110,10 +121,6 @@ fn name(text: &str) -> Result<String, String> {
     if is_name(text) { Ok(text.to_owned()) } else { Err(NAME.to_owned()) }
 }
 
-fn tier(text: &str) -> Result<Tier, String> {
-    Tier::parse(text).ok_or_else(|| format!("one of {}", Tier::ALL.map(Tier::as_str).join(", ")))
-}
-
 impl PartnerAction {
     pub(super) async fn perform(self, desk: &mut Desk<'_>) -> anyhow::Result<Outcome> {
         match self {
@@ -129,7 +136,11 @@ impl PartnerAction {
                 deposits::post(desk, deposit, owner, ("partnerId", &partner.id)).await
             }
             Self::Disable(which) => enable(desk, &which, false).await,
-            Self::Enable(which) => enable(desk, &which, true).await,
+            Self::Enable(Enabling { which, disabled_at: None }) => enable(desk, &which, true).await,
+            Self::Enable(Enabling { which: Which { name, why }, disabled_at: Some(at) }) => {
+                partners::enable_seen(desk.conn, &name, at, &desk.by.name, why.given()?).await?;
+                Ok(Outcome::done(json!({"name": name, "status": "enabled"}), format!("{name} is enabled")))
+            }
         }
     }
 }

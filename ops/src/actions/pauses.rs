@@ -1,12 +1,13 @@
 //! Pauses of parts of the service.
 
 use chrono::{DateTime, Utc};
+use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
 use dvp_core::operators::pauses::{PauseSwitch, Switched, switch};
 use dvp_domain::pause::Scope;
 use serde_json::json;
 
-use crate::actions::Reason;
+use crate::actions::{Reason, one_of};
 use crate::desk::Desk;
 use crate::outcome::Outcome;
 
@@ -26,8 +27,8 @@ pub(crate) enum PauseAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// everything, partner, pair, provider, rail or chain.
-    #[arg(long, value_parser = scope)]
+    /// What it is about.
+    #[arg(long, value_parser = scope())]
     scope: Scope,
     /// A partner's name, INPUT/OUTPUT, a provider's id, offramp or payout, a chain's name; nothing for everything.
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -41,12 +42,12 @@ pub(crate) struct Removal {
     #[command(flatten)]
     which: Which,
     /// Only the pause of this moment (RFC 3339), not a later one.
-    #[arg(long)]
+    #[arg(long, value_name = "TIME")]
     paused_at: Option<DateTime<Utc>>,
 }
 
-pub(super) fn scope(text: &str) -> Result<Scope, String> {
-    Scope::parse(text).ok_or_else(|| format!("the scopes are {}", Scope::ALL.map(Scope::as_str).join(", ")))
+pub(super) fn scope() -> impl TypedValueParser<Value = Scope> {
+    one_of(Scope::ALL.map(Scope::as_str), Scope::parse)
 }
 
 impl PauseAction {

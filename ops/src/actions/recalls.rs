@@ -1,10 +1,11 @@
 //! Payments that the bank is asked to give back.
 
+use clap::builder::PossibleValue;
 use clap::{Args, Subcommand};
 use dvp_core::operators::operations::Action;
 use dvp_domain::recall::RecallReason;
 
-use crate::actions::{Why, executions};
+use crate::actions::{Why, executions, one_of};
 use crate::desk::Desk;
 use crate::outcome::Outcome;
 
@@ -32,9 +33,8 @@ pub(crate) struct Request {
     /// The execution.
     #[arg(long, value_name = "EXECUTION")]
     id: String,
-    /// Why, as the bank is told: DUPL (ordered twice), FRAD (fraud), TECH (technical problem), CUST (the customer asks),
-    /// AM09 (wrong amount), AC03 (wrong account).
-    #[arg(long)]
+    /// Why, as the bank is told.
+    #[arg(long, value_parser = one_of(RecallReason::ALL.map(told), RecallReason::parse))]
     reason: RecallReason,
     /// What else the bank is told, in 105 characters.
     #[arg(long)]
@@ -54,6 +54,10 @@ pub(crate) struct Close {
     id: String,
     #[command(flatten)]
     why: Why,
+}
+
+fn told(reason: RecallReason) -> PossibleValue {
+    PossibleValue::new(reason.as_str()).help(reason.describe())
 }
 
 impl RecallAction {

@@ -51,10 +51,10 @@ pub(crate) struct Replay {
     #[arg(long)]
     endpoint_id: String,
     /// When the first event occurred (RFC 3339).
-    #[arg(long)]
+    #[arg(long, value_name = "TIME")]
     from: DateTime<Utc>,
     /// The end of the range, which is not in it.
-    #[arg(long)]
+    #[arg(long, value_name = "TIME")]
     to: DateTime<Utc>,
     #[command(flatten)]
     why: Reason,
