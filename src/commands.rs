@@ -31,7 +31,7 @@ pub(crate) mod statement;
 pub(crate) mod webhook;
 pub(crate) mod work;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use dvp_core::operators::targets;
 use dvp_store::partners::registry::PartnerRow;
 use sqlx::PgConnection;
@@ -81,6 +81,13 @@ pub(crate) struct Cli {
     pub command: Command,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run everything on this machine: database, chain, contracts, simulated bank, REST, FIX and the console.
@@ -98,6 +105,9 @@ pub(crate) enum Command {
     /// Bring the database's schema up to this program's.
     #[command(after_help = "Example:\n  dvp migrate --config dvp.toml")]
     Migrate(PlaceArgs),
+    /// Print a script that completes commands and options in a shell.
+    #[command(after_help = "Example:\n  dvp completions bash > /etc/bash_completion.d/dvp")]
+    Completions(CompletionsArgs),
     /// Log in as an operator: a page of the console makes this machine's token yours for an hour.
     #[command(after_help = "Example:\n  dvp login --config dvp.toml")]
     Login(PlaceArgs),

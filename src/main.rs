@@ -84,6 +84,10 @@ async fn carry_out(command: commands::Command) -> anyhow::Result<ExitCode> {
         Command::Sandbox(_) => anyhow::bail!(NO_SANDBOX),
         Command::Serve(args) => serve::run(args).await?,
         Command::Migrate(args) => commands::migrate::run(args).await?,
+        Command::Completions(args) => {
+            clap_complete::generate(args.shell, &mut actions::command(), "dvp", &mut std::io::stdout());
+            return Ok(ExitCode::SUCCESS);
+        }
         Command::Login(place) => return actions::login(place).await,
         Command::Operator(command) => commands::operator::run(command).await?,
         Command::Partner(command) => commands::partner::run(command).await?,

@@ -143,6 +143,8 @@ pub enum DeployError {
     UnknownToken(String),
     #[error("{0} is both operator and relayer: an operator must not be a relayer")]
     OperatorIsRelayer(Address),
+    #[error("{0} is the administrator: relayers, operators and pausers are other accounts")]
+    AdminHasRole(Address),
 }
 
 /// Deploys what is missing. `admin` pays, and becomes the contracts' admin; it should not be a relayer's key, whose
@@ -155,6 +157,10 @@ pub async fn deploy(
 ) -> Result<Deployment, DeployError> {
     if let Some(both) = plan.operators.iter().find(|operator| plan.relayers.contains(operator)) {
         return Err(DeployError::OperatorIsRelayer(*both));
+    }
+    let mut with_role = plan.relayers.iter().chain(&plan.operators).chain(&plan.pausers);
+    if with_role.any(|account| *account == admin.address()) {
+        return Err(DeployError::AdminHasRole(admin.address()));
     }
     let provider = rpc::connect(rpc_url)?;
     let chain_id = provider.get_chain_id().await?;

@@ -83,7 +83,7 @@ impl KeySource {
             Self::File { path } => {
                 let unreadable = |source| KeyError::Unreadable { path: path.clone(), source };
                 let mode = fs::metadata(path).map_err(unreadable)?.permissions().mode();
-                if mode & 0o077 != 0 {
+                if mode & 0o037 != 0 {
                     return Err(KeyError::Exposed { path: path.clone() });
                 }
                 self.parse(&fs::read_to_string(path).map_err(unreadable)?)

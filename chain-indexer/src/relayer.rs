@@ -39,6 +39,7 @@ pub mod functions;
 mod look;
 mod outlook;
 mod plan;
+pub mod returns;
 mod sift;
 mod signer;
 mod slots;

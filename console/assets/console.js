@@ -13,6 +13,13 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// Times are UTC; the time of the viewer's own zone is in their titles.
+const local = (page) => page.querySelectorAll("time[datetime], .time").forEach((shown) => {
+  const at = new Date(shown.dateTime || `${shown.textContent.trim().replace(" ", "T")}Z`);
+  if (!shown.title && !Number.isNaN(at.getTime())) shown.title = at.toLocaleString(undefined, { timeZoneName: "short" });
+});
+local(document.body);
+
 const live = document.querySelector("main[data-live]");
 if (live && window.EventSource) {
   const EVERY_MS = 350;
@@ -72,6 +79,7 @@ if (live && window.EventSource) {
       if (!answer.ok) throw new Error(answer.statusText);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
       failures = 0;
+      if (fresh) local(fresh);
       // What is unfolded stays so.
       const folds = fresh ? [...fresh.querySelectorAll("details")] : [];
       live.querySelectorAll("details").forEach((fold, index) => { if (folds[index]) folds[index].open = fold.open; });

@@ -21,6 +21,7 @@ mod blocks;
 mod cookies;
 mod error;
 mod figures;
+mod lanes;
 mod lines;
 mod navigation;
 mod offers;

@@ -1,8 +1,11 @@
 //! The rows of the home page, read once for all operators who look at it.
 
-use dvp_store::chain::{self, StatusRow};
+use dvp_store::chain::{self, ChainFees, StatusRow};
+use dvp_store::ledger::balances::{self, BalanceRow};
 use dvp_store::operators::approvals::{self, Approval, Filter};
-use dvp_store::operators::overview::{self, InFlight, SessionCounts, Waiting, WebhookCounts};
+use dvp_store::operators::overview::{
+    self, BankCounts, InFlight, Lately, SessionCounts, Waiting, WebhookCounts,
+};
 use dvp_store::orders::listing::{self, OrderFilter, OrderRow, OrderView};
 use dvp_store::reconcile::{self, KeptBreak};
 use dvp_store::{PgConnection, StoreError};
@@ -20,6 +23,11 @@ pub(crate) struct Overview {
     pub chains: Vec<StatusRow>,
     pub sessions: SessionCounts,
     pub webhooks: WebhookCounts,
+    pub lately: Lately,
+    pub bank: BankCounts,
+    /// What providers hold.
+    pub inventory: Vec<BalanceRow>,
+    pub fees: Vec<(u64, ChainFees)>,
 }
 
 impl Overview {
@@ -37,6 +45,10 @@ impl Overview {
             chains: chain::list_statuses(conn).await?,
             sessions: overview::load_session_counts(conn).await?,
             webhooks: overview::load_webhook_counts(conn).await?,
+            lately: overview::load_lately(conn).await?,
+            bank: overview::load_bank_counts(conn).await?,
+            inventory: balances::list_held_by_providers(conn).await?,
+            fees: chain::list_fees(conn).await?.into_iter().map(|(chain, fees, _)| (chain, fees)).collect(),
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::view::{self, Moment};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Happening {
     pub at: Moment,
+    pub time: DateTime<Utc>,
     /// Event, rail, chain, ledger, bank, screening or operator.
     pub kind: &'static str,
     pub title: String,
@@ -80,7 +81,7 @@ fn happened(
     tone: &'static str,
     details: Vec<Detail>,
 ) -> Option<Dated> {
-    at.map(|at| (at, Happening { at: at.into(), kind, title, tone, details }))
+    at.map(|at| (at, Happening { at: at.into(), time: at, kind, title, tone, details }))
 }
 
 fn rows<'a>(history: &'a Value, part: &str) -> impl Iterator<Item = &'a Value> {

@@ -141,9 +141,14 @@ pub(crate) fn span(seconds: i64) -> String {
     }
 }
 
+/// The time from one moment to another.
+pub(crate) fn took(from: DateTime<Utc>, until: Option<DateTime<Utc>>) -> String {
+    span(until.unwrap_or_else(Utc::now).signed_duration_since(from).num_seconds())
+}
+
 /// How long ago a time was.
 pub(crate) fn age(at: DateTime<Utc>) -> String {
-    span(Utc::now().signed_duration_since(at).num_seconds())
+    took(at, None)
 }
 
 /// The class of a state, by what it asks of an operator: `good`, `bad`, `warn`, `busy` or `idle`.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use alloy::primitives::Address;
+use alloy::primitives::{Address, B256};
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use dvp_chain_indexer::KeySource;
@@ -12,6 +12,7 @@ use dvp_chain_indexer::deploy::{
     CapSpec, CoinContracts, DeployPlan, Deployment, TokenSpec, WrappedCoin, deploy,
 };
 use dvp_chain_indexer::indexer::{Progress, backfill};
+use dvp_chain_indexer::relayer::returns;
 use dvp_domain::address::OwnContracts;
 use dvp_store::chain::{self as store, RelayerAccount, StateName, StatusRow};
 use dvp_store::durable::{self, Readers};
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::ServiceLocation;
 use crate::chains;
+use crate::checkup::unix_secs;
 use crate::cli::{ChainPlace, PlaceArgs};
 use crate::output::print;
 
@@ -47,6 +49,13 @@ pub(crate) enum ChainCommand {
         after_help = "Example:\n  dvp chain rescan --from-block 21000000 --config dvp.toml --json\n  dvp chain rescan --restore --reason 'INC-17: rows were deleted' --config dvp.toml"
     )]
     Rescan(ChainRescan),
+    /// Sign, as one of the two operators, that the funds of a failed payout go back before their timelock.
+    ///
+    /// Prints the signature for `dvp execution resolve --action return`, and the deadline that both sign.
+    #[command(
+        after_help = "Example:\n  dvp chain sign-return --deployment deployment.json --intent 0x… --deadline 1790000000 --key file:operator.key"
+    )]
+    SignReturn(SignReturn),
     /// How the chains are followed: heads, backfills, holds and halts, the relayer's accounts.
     ///
     /// Exit code 1 when a chain is halted or held, or an account of the relayer's runs low.
@@ -83,6 +92,25 @@ pub(crate) enum RelayState {
     Troubled,
     Open,
     Failed,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SignReturn {
+    /// Where the contracts are recorded.
+    #[arg(long, value_name = "FILE")]
+    pub deployment: PathBuf,
+    /// The order's id on the chain: `entity` in `dvp execution show`.
+    #[arg(long, value_name = "ID")]
+    pub intent: B256,
+    /// Until when the contract takes the signatures, in Unix seconds; ten minutes from now when not given.
+    #[arg(long, value_name = "SECONDS")]
+    pub deadline: Option<u64>,
+    /// The operator's key: env:NAME, file:PATH or keystore:PATH#PASSWORD_ENV.
+    #[arg(long, value_name = "PLACE")]
+    pub key: KeySource,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -199,6 +227,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 pub(crate) async fn run(command: ChainCommand) -> anyhow::Result<ExitCode> {
     match command {
         ChainCommand::Deploy(args) => put(args).await,
+        ChainCommand::SignReturn(args) => sign_return(&args),
         ChainCommand::Backfill(args) => read(args).await,
         ChainCommand::Rescan(args) => rescan::run(args).await,
         ChainCommand::Status(args) => status(args).await,
@@ -244,6 +273,27 @@ async fn put(args: ChainDeploy) -> anyhow::Result<ExitCode> {
             lines.push(format!("gate     {gate} (wrapped coin {wrapped})"));
         }
         lines
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How long two operators have to sign one after the other.
+const SIGNED_FOR: u64 = 600;
+
+fn sign_return(args: &SignReturn) -> anyhow::Result<ExitCode> {
+    let path = args.deployment.display().to_string();
+    let text = std::fs::read(&args.deployment).with_context(|| path.clone())?;
+    let deployment: Deployment = serde_json::from_slice(&text).context(path)?;
+    let key = args.key.load()?;
+    let now = unix_secs();
+    let deadline = args.deadline.unwrap_or_else(|| now.saturating_add(SIGNED_FOR));
+    anyhow::ensure!(deadline > now, "--deadline {deadline} has passed");
+    let signature = returns::sign(&deployment, args.intent, deadline, &key)?;
+    let signer = key.address();
+    let value =
+        json!({"signature": signature, "deadline": deadline, "signer": signer, "intent": args.intent});
+    print(args.json, &value, || {
+        vec![format!("signature {signature}"), format!("deadline  {deadline}"), format!("signer    {signer}")]
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,13 +5,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use chrono::Utc;
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::checkup::{Expected, ExpectedToken, Finding, check_up};
 use dvp_chain_indexer::deploy::DeployedToken;
 use dvp_chain_indexer::signing::Account;
+use dvp_rails::iso20022::folder::Folder;
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::embedded::tools::Finder;
 use dvp_store::database::health;
+use dvp_store::orders::bank_folder;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -80,6 +83,7 @@ async fn service(place: &ServiceLocation) -> Vec<Check> {
     let mut checks = vec![
         Check { name: "database", found: database(place).await },
         Check { name: "schema", found: schema(place).await },
+        Check { name: "clock", found: clock(place).await },
         Check { name: "master key", found: master_key(place).await },
     ];
     match place {
@@ -90,6 +94,9 @@ async fn service(place: &ServiceLocation) -> Vec<Check> {
             checks.push(Check { name: "REST", found: rest(ready).await });
         }
         ServiceLocation::Configured(config) => {
+            if let Some(bank) = &config.bank {
+                checks.push(Check { name: "bank folder", found: bank_folder(place, &bank.folder).await });
+            }
             for section in &config.chains {
                 checks.extend(configured_chain(config, section, place).await);
             }
@@ -107,6 +114,32 @@ async fn database(place: &ServiceLocation) -> anyhow::Result<String> {
     let mut conn = within(place.connect()).await?;
     let version = health::server_version(&mut conn).await?;
     Ok(format!("PostgreSQL {version}, {}", health::protection(&mut conn).await?))
+}
+
+/// How far the clocks of this machine and of the database may be apart.
+const CLOCKS_APART: Duration = Duration::from_secs(2);
+
+async fn clock(place: &ServiceLocation) -> anyhow::Result<String> {
+    let mut conn = within(place.connect()).await?;
+    let asked = Utc::now();
+    let there = health::clock(&mut conn).await?;
+    // It was read at some moment between the two.
+    let here = asked + (Utc::now() - asked) / 2;
+    let apart = (there - here).abs();
+    let said = format!("{} ms apart from the database's", apart.num_milliseconds());
+    ensure!(
+        apart.to_std()? <= CLOCKS_APART,
+        "{said}: deadlines and signatures would be wrong; run NTP on both"
+    );
+    Ok(said)
+}
+
+/// The bank's folder carries its id, seen from here.
+async fn bank_folder(place: &ServiceLocation, folder: &Path) -> anyhow::Result<String> {
+    let mut conn = within(place.connect()).await?;
+    let id = bank_folder::find_id(&mut conn).await?;
+    Folder::at(folder, id).verify().await?;
+    Ok(format!("{} carries its id", folder.display()))
 }
 
 async fn schema(place: &ServiceLocation) -> anyhow::Result<String> {

@@ -41,11 +41,15 @@ impl Secret {
     }
 }
 
-/// A file with a secret, which only its owner may read.
+/// A file with a secret, which its owner and its group may read, and nobody else.
 pub(crate) fn is_private(path: &Path) -> anyhow::Result<()> {
     let found = fs::metadata(path).with_context(|| format!("the file {} cannot be read", path.display()))?;
-    let others = found.permissions().mode() & 0o077;
-    ensure!(others == 0, "the file {} can be read by others: make it 0600", path.display());
+    let others = found.permissions().mode() & 0o037;
+    ensure!(
+        others == 0,
+        "the file {} can be used by others: make it 0600, or 0640 for its group",
+        path.display()
+    );
     Ok(())
 }
 
@@ -180,11 +184,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("master");
         fs::write(&path, "abc\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let secret = Secret::File(path.clone());
+        for (mode, is_private) in
+            [(0o644, false), (0o660, false), (0o604, false), (0o440, true), (0o600, true)]
+        {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(secret.read().is_ok_and(|text| text == "abc"), is_private, "{mode:o}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(secret.read().unwrap_err().to_string().contains("0600"));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(secret.read().unwrap(), "abc");
         assert_eq!(format!("{secret:?}"), "<secret>");
     }
 }

@@ -32,11 +32,12 @@ const PASSED_OVER_MAX: u64 = 16;
 
 /// Fewer rows than an index is worth: a table of a history must have more, or be listed here.
 const FEW: i64 = 400;
-const THIN: [(&str, &str); 8] = [
+const THIN: [(&str, &str); 9] = [
     ("bank_recall", "made by operators"),
     ("cool_down", "who cools down at the moment, read as a whole"),
     ("deposit_wait", "orders of a coin that nobody has paid yet, of which a partner has a limited number"),
     ("idempotency", "kept for a day"),
+    ("operator_token", "made by operators, for an hour or for automation"),
     ("permit_published", "of orders that failed before their lock, until the permit expires"),
     ("request_nonce", "kept for an hour"),
     ("simulated_rail", "the books of the simulated rails, which stand for the world outside"),

@@ -3,19 +3,12 @@
 use crate::contracts::{anchor::ReceiptAnchor, escrow, payouts::Payouts, settler};
 use crate::deploy::Deployment;
 use crate::orders::{self, Malformed, address, amount, word};
+use crate::relayer::returns;
 use alloy::primitives::{Address, B256, Bytes, Signature, U256};
-use alloy::sol_types::{SolCall, SolStruct, eip712_domain};
+use alloy::sol_types::SolCall;
 use dvp_domain::chain::{ChainCommand, CreateCommand, PermitArgs};
 use escrow::Escrow;
 use settler::{Escrow as SettlerEscrow, IntentSettler};
-
-alloy::sol! {
-    /// The structure that two operators sign.
-    struct ReturnFunds {
-        bytes32 intentId;
-        uint256 deadline;
-    }
-}
 
 /// A call to one of the service's contracts.
 #[derive(Debug, Clone)]
@@ -125,14 +118,7 @@ fn by_signer(
     signatures: &[String; 2],
 ) -> Result<[Bytes; 2], Malformed> {
     const FIELD: Malformed = Malformed { field: "signatures" };
-    let domain = eip712_domain! {
-        name: "IntentSettler",
-        version: "1",
-        chain_id: deployment.chain_id,
-        verifying_contract: deployment.settler,
-    };
-    let message = ReturnFunds { intentId: id, deadline: U256::from(deadline) };
-    let digest = message.eip712_signing_hash(&domain);
+    let digest = returns::digest(deployment, id, deadline);
     let signed = |text: &String| -> Result<(Address, Bytes), Malformed> {
         let bytes: Bytes = text.parse().map_err(|_| FIELD)?;
         let signature = Signature::from_raw(&bytes).map_err(|_| FIELD)?;

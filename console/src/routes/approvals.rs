@@ -12,13 +12,14 @@ use dvp_ops::APPROVAL;
 use dvp_store::database::changes::Subject;
 use dvp_store::operators::accounts::sessions;
 use dvp_store::operators::approvals::{self, Approval, Filter};
-use dvp_store::orders::executions;
+use dvp_store::orders::executions::{self, Execution};
+use dvp_store::orders::{bank_messages, listing};
 use dvp_store::partners::registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::PageError;
-use crate::lines::ApprovalLine;
+use crate::lines::{ApprovalLine, OrderLine};
 use crate::request::{self, Asked, Reply, Visit};
 use crate::view::{self, Moment, Page};
 
@@ -80,6 +81,8 @@ struct ApprovalPage {
     decided: Option<Moment>,
     note: String,
     fields: Vec<(String, String)>,
+    /// Of a decision about an order: the order.
+    order: Vec<(&'static str, String)>,
     version: i64,
     /// The subject has another version now, so that the request cannot be approved.
     moved_to: Option<i64>,
@@ -103,6 +106,10 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(id): Path<Stri
     let mut ids = Vec::new();
     find_partners(&request.details, &mut ids);
     let names = registry::list_names(&mut conn, &ids).await?;
+    let order = match &subject {
+        Some(execution) => order(&mut conn, execution).await?,
+        None => Vec::new(),
+    };
     drop(conn);
     let fields = fields(&named(&request.details, &names), &|asset| console.decimals(asset));
     let is_open = request.state == "pending" && !request.is_expired;
@@ -116,6 +123,7 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(id): Path<Stri
         decided: request.decided_at.map(Moment::from),
         note: request.note.clone().unwrap_or_default(),
         fields,
+        order,
         version: request.version,
         moved_to: moved_to.filter(|_| is_open),
         is_open,
@@ -126,6 +134,28 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(id): Path<Stri
         line: ApprovalLine::from(&request),
     };
     Ok(Html(page.render()?).into_response())
+}
+
+/// What an approver has to know of the order that a decision is about.
+async fn order(
+    conn: &mut dvp_store::PgConnection,
+    execution: &Execution,
+) -> Result<Vec<(&'static str, String)>, PageError> {
+    let reference = execution.terms.reference.as_str();
+    let Some(row) = listing::find(conn, reference).await? else { return Ok(Vec::new()) };
+    let line = OrderLine::from(&row);
+    let said = bank_messages::list(conn, reference).await?.pop();
+    let said = said.map(|one| format!("{} {}: {}", Moment::from(one.at).text, one.message, one.said));
+    let facts = [
+        ("Partner", line.partner),
+        ("Pays", format!("{} {}", line.input, line.input_asset)),
+        ("Gets", format!("{} {}", line.output, line.output_asset)),
+        ("State", line.state),
+        ("Waits for", line.waits_for),
+        ("Alarm", line.alarm),
+        ("Last message of the bank", said.unwrap_or_default()),
+    ];
+    Ok(facts.into_iter().filter(|(_, value)| !value.is_empty()).collect())
 }
 
 async fn find(conn: &mut dvp_store::PgConnection, id: &str) -> Result<Approval, PageError> {

@@ -2,8 +2,11 @@
 
 use askama::Template;
 use axum::response::{Html, IntoResponse as _};
-use dvp_store::chain::StatusRow;
+use chrono::{DateTime, Utc};
+use dvp_domain::settlement::State;
+use dvp_store::chain::{ChainFees, StatusRow};
 use dvp_store::database::changes::Subject;
+use dvp_store::ledger::balances::BalanceRow;
 use dvp_store::operators::overview::{FeedCounts, InFlight};
 
 use crate::lines::{ApprovalLine, BreakLine, OrderLine};
@@ -42,6 +45,9 @@ struct HomePage {
     breaks: Vec<BreakLine>,
     approvals: Vec<ApprovalLine>,
     chains: Vec<ChainLine>,
+    inventory: Vec<Held>,
+    today: Vec<(&'static str, String)>,
+    bank: Vec<(&'static str, String)>,
     sessions: Vec<(&'static str, String)>,
     webhooks: Vec<(&'static str, String)>,
 }
@@ -77,6 +83,34 @@ struct FlightLine {
     orders: String,
     amount: String,
     oldest: String,
+    /// Its part of all open orders, in hundredths.
+    part: i64,
+}
+
+/// What a provider holds of an asset.
+struct Held {
+    provider: String,
+    asset: String,
+    available: String,
+    reserved: String,
+    /// The part that open orders hold, in hundredths.
+    part: i64,
+}
+
+impl Held {
+    fn of(row: &BalanceRow, decimals: u8) -> Self {
+        let number = |text: &str| text.parse::<u128>().unwrap_or_default();
+        let (available, reserved) = (number(&row.available), number(&row.reserved));
+        let all = available.saturating_add(reserved).max(1);
+        let part = reserved.saturating_mul(100).checked_div(all).and_then(|part| i64::try_from(part).ok());
+        Self {
+            provider: row.owner.clone(),
+            asset: row.asset.clone(),
+            available: view::amount(&row.available, decimals),
+            reserved: view::amount(&row.reserved, decimals),
+            part: part.unwrap_or_default(),
+        }
+    }
 }
 
 impl From<&InFlight> for FlightLine {
@@ -89,6 +123,7 @@ impl From<&InFlight> for FlightLine {
             orders: view::count(row.orders),
             amount: view::amount(&row.amount, u8::try_from(row.exponent).unwrap_or(0)),
             oldest: view::age(row.oldest_at),
+            part: 0,
         }
     }
 }
@@ -103,6 +138,7 @@ struct ChainLine {
     lag: String,
     silent: String,
     fills: String,
+    base_fee: String,
 }
 
 impl From<&StatusRow> for ChainLine {
@@ -118,6 +154,7 @@ impl From<&StatusRow> for ChainLine {
             lag: number(row.node_head.blocks_above(row.indexed_head)),
             silent: view::span(i64::try_from(row.silent_seconds).unwrap_or(i64::MAX)),
             fills: number(row.fills_waiting),
+            base_fee: "–".to_owned(),
         }
     }
 }
@@ -135,7 +172,24 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
         tone: if count == 0 { "calm" } else { tone },
         link,
     };
+    let ago = |at: Option<DateTime<Utc>>| {
+        at.map_or_else(|| "never".to_owned(), |at| format!("{} ago", view::age(at)))
+    };
+    let (lately, bank) = (&overview.lately, &overview.bank);
     let page = HomePage {
+        inventory: overview.inventory.iter().map(|row| Held::of(row, console.decimals(&row.asset))).collect(),
+        today: vec![
+            ("From acceptance to payout", lately.words().unwrap_or_else(|| "no order today".to_owned())),
+            ("Paid out", view::count(lately.paid)),
+            ("Failed, expired or cancelled", view::count(lately.failed)),
+        ],
+        bank: vec![
+            ("Payments without a final answer", view::count(bank.unanswered)),
+            ("Oldest of them", bank.oldest_at.map_or_else(|| "–".to_owned(), view::age)),
+            ("Last message to the bank", ago(bank.sent_at)),
+            ("Last message of the bank", ago(bank.received_at)),
+            ("Files that need a person", view::count(bank.files)),
+        ],
         page: operator.page("Home", "Home").live(&SHOWN),
         rate: per_second(minute.accepted),
         minute: Minute {
@@ -155,11 +209,11 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
             tile("Set aside", waiting.set_aside, "bad", "/work"),
             tile("Pauses", waiting.pauses, "warn", ""),
         ],
-        in_flight: overview.in_flight.iter().map(FlightLine::from).collect(),
+        in_flight: flight(&overview.in_flight),
         stuck: overview.stuck.iter().map(OrderLine::from).collect(),
         breaks: overview.breaks.iter().map(|row| BreakLine::of(row, &console)).collect(),
         approvals: overview.approvals.iter().map(ApprovalLine::from).collect(),
-        chains: overview.chains.iter().map(ChainLine::from).collect(),
+        chains: overview.chains.iter().map(|row| chain(row, &overview.fees)).collect(),
         sessions: vec![
             ("Enabled", view::count(sessions.enabled)),
             ("Run by a process", view::count(sessions.owned)),
@@ -176,6 +230,24 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
         ],
     };
     Ok(Html(page.render()?).into_response())
+}
+
+/// The stages in the order in which orders pass them, each with its part of all open orders.
+fn flight(rows: &[InFlight]) -> Vec<FlightLine> {
+    let all = rows.iter().map(|row| row.orders).max().unwrap_or(0).max(1);
+    let place = |row: &InFlight| State::OPEN_STAGES.iter().position(|stage| *stage == row.state);
+    let mut rows: Vec<&InFlight> = rows.iter().collect();
+    rows.sort_by_key(|row| place(row));
+    let part = |row: &InFlight| (row.orders.saturating_mul(100) / all).max(1);
+    rows.into_iter().map(|row| FlightLine { part: part(row), ..FlightLine::from(row) }).collect()
+}
+
+fn chain(row: &StatusRow, fees: &[(u64, ChainFees)]) -> ChainLine {
+    let found = fees.iter().find(|(chain, _)| *chain == row.chain_id);
+    let fee = found.map(|(_, fees)| fees.base_fee);
+    let shown = fee.map(|wei| view::amount(&wei.to_string(), view::GWEI));
+    let line = ChainLine::from(row);
+    ChainLine { base_fee: shown.unwrap_or_else(|| line.base_fee.clone()), ..line }
 }
 
 fn sum<'a>(seconds: impl Iterator<Item = &'a FeedCounts>) -> FeedCounts {

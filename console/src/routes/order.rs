@@ -3,18 +3,22 @@
 use askama::Template;
 use axum::extract::Path;
 use axum::response::{Html, IntoResponse as _};
+use chrono::Utc;
 use dvp_core::operators::operations::EXECUTION;
 use dvp_ops::actions::executions::{Choice, choices};
 use dvp_store::database::changes::Subject;
 use dvp_store::operators::accounts::ConsoleAction;
 use dvp_store::operators::approvals;
+use dvp_store::operators::overview::{self, Lately};
 use dvp_store::orders::bank_messages::{self, BankMessage};
 use dvp_store::orders::executions::{self, Execution};
+use dvp_store::orders::listing::{self, OrderRow};
 use dvp_store::orders::{bank, operations, recalls, receipts};
 use dvp_store::{PgConnection, StoreError};
 
 use crate::error::PageError;
-use crate::lines::ApprovalLine;
+use crate::lanes::{self, Lanes};
+use crate::lines::{ApprovalLine, OrderLine};
 use crate::navigation::PERSONAL;
 use crate::offers::Offer;
 use crate::request::{Reply, Visit};
@@ -36,6 +40,9 @@ struct OrderPage {
     terms: Vec<Term>,
     failure: Option<String>,
     timeline: Vec<Happening>,
+    lanes: Option<Lanes>,
+    /// What it waits for, and until when.
+    now: Vec<(&'static str, String)>,
     /// The newest request about it.
     approval: Option<ApprovalLine>,
     /// Where its documents are, for an operator who may read them.
@@ -62,14 +69,17 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(reference): Pa
     let history = operations::load_history(&mut conn, &reference).await?;
     let approval = approvals::find_newest(&mut conn, EXECUTION, &reference).await?;
     let at_bank = AtBank::find(&mut conn, &reference).await?;
+    let row = listing::find(&mut conn, &reference).await?;
+    let usual = overview::load_lately(&mut conn).await?;
     drop(conn);
     let terms = &execution.terms;
+    let documents =
+        operator.may(PERSONAL).then(|| format!("/orders/{}/documents", view::segment(&reference)));
+    let timeline = timeline::of(&history, |asset| console.decimals(asset), documents.as_deref());
     let state = execution.state.name();
     let amount = |given: &dvp_domain::terms::AssetAmount| {
         format!("{} {}", view::amount(&given.amount.to_string(), given.exponent), given.asset)
     };
-    let documents =
-        operator.may(PERSONAL).then(|| format!("/orders/{}/documents", view::segment(&reference)));
     let page = OrderPage {
         page: operator.page("Orders", format!("Order {reference}")).live(&[
             Subject::Feed,
@@ -85,13 +95,50 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(reference): Pa
         deadline: terms.request.deadline.to_utc().into(),
         terms: terms_of(&execution),
         failure: execution.state.failure().map(|failure| format!("{}: {}", failure.code, failure.message)),
-        timeline: timeline::of(&history, |asset| console.decimals(asset), documents.as_deref()),
+        lanes: lanes::of(&timeline),
+        now: row.map(|row| now(&execution, &row, &timeline, &usual)).unwrap_or_default(),
+        timeline,
         approval: approval.as_ref().map(ApprovalLine::from),
         documents,
         offers: operator.offers(offers(&execution, at_bank)),
         reference,
     };
     Ok(Html(page.render()?).into_response())
+}
+
+/// What an open order waits for and since when, until when it may, and how long others have taken.
+fn now(
+    execution: &Execution,
+    row: &OrderRow,
+    timeline: &[Happening],
+    usual: &Lately,
+) -> Vec<(&'static str, String)> {
+    if row.terminal_at.is_some() {
+        return vec![("Took", view::took(row.accepted_at, row.terminal_at))];
+    }
+    let line = OrderLine::from(row);
+    let last = timeline.iter().rev().find(|one| one.kind != "ledger").map(|one| one.time);
+    let deadlines = execution.state.lock().map(|lock| &lock.deadlines);
+    let until = |at: dvp_domain::time::Timestamp| {
+        let (left, at) =
+            (at.to_utc().signed_duration_since(Utc::now()).num_seconds(), Moment::from(at.to_utc()));
+        if left < 0 {
+            format!("{} UTC, passed", at.text)
+        } else {
+            format!("{} UTC, in {}", at.text, view::span(left))
+        }
+    };
+    let facts = [
+        ("Waits for", Some(line.waits_for).filter(|what| !what.is_empty())),
+        ("Nothing has happened for", last.map(view::age)),
+        ("Alarm", Some(line.alarm).filter(|alarm| !alarm.is_empty())),
+        ("Begins to settle until", deadlines.map(|all| until(all.begin_before))),
+        ("Pays until", deadlines.map(|all| until(all.pay_before))),
+        ("Timelock", deadlines.map(|all| until(all.settle_at))),
+        ("Open for", Some(view::age(row.accepted_at))),
+        ("Others take", usual.words()),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// The decisions that the order's state can take, and a recall of its payment.

@@ -1,11 +1,17 @@
 //! Queries for an operator's health check.
 
+use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use crate::{MIGRATOR, StoreError, statement};
 
 pub async fn server_version(conn: &mut PgConnection) -> Result<String, StoreError> {
     statement::load_value(conn, "select current_setting('server_version')", ()).await
+}
+
+/// The database's clock.
+pub async fn clock(conn: &mut PgConnection) -> Result<DateTime<Utc>, StoreError> {
+    statement::load_value(conn, "select clock_timestamp()", ()).await
 }
 
 /// The connection's protection, for display.

@@ -26,6 +26,62 @@ pub async fn list_in_flight(conn: &mut PgConnection) -> Result<Vec<InFlight>, St
     statement::list(conn, sql, ()).await
 }
 
+/// How orders of the last day went, by the newest events of the feed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, sqlx::FromRow)]
+pub struct Lately {
+    pub paid: i64,
+    pub failed: i64,
+    /// Seconds from the acceptance to the payout: of half of them, and of all but a twentieth.
+    pub median: Option<f64>,
+    pub most: Option<f64>,
+}
+
+impl Lately {
+    /// How long orders take.
+    pub fn words(&self) -> Option<String> {
+        let (median, most) = self.median.zip(self.most)?;
+        Some(format!("{median:.1} s; 95 of 100 within {most:.1} s"))
+    }
+}
+
+pub async fn load_lately(conn: &mut PgConnection) -> Result<Lately, StoreError> {
+    let sql = "with newest as (select type, reference, occurred_at from event \
+                             where position > (select position from feed_counter) - 2000), \
+                  today as (select * from newest where occurred_at > now() - interval '1 day'), \
+                  took as (select extract(epoch from t.occurred_at - e.accepted_at)::float8 as seconds \
+                           from today t cross join lateral (select accepted_at from execution \
+                                                            where reference = t.reference offset 0) e \
+                           where t.type = 'payout.completed') \
+         select (select count(*) from took) as paid, \
+                (select count(*) from today where type like '%failed' \
+                    or type in ('intent.expired', 'intent.cancelled')) as failed, \
+                percentile_cont(0.5) within group (order by seconds) as median, \
+                percentile_cont(0.95) within group (order by seconds) as most from took";
+    statement::load(conn, sql, ()).await
+}
+
+/// The bank's side: payments without a final answer, and the files each way.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct BankCounts {
+    pub unanswered: i64,
+    pub oldest_at: Option<DateTime<Utc>>,
+    /// The newest message about a payment to the bank, and from it.
+    pub sent_at: Option<DateTime<Utc>>,
+    pub received_at: Option<DateTime<Utc>>,
+    /// Files of the bank that could not be read, or speak of payments that nobody knows.
+    pub files: i64,
+}
+
+pub async fn load_bank_counts(conn: &mut PgConnection) -> Result<BankCounts, StoreError> {
+    let sql = "select count(*) as unanswered, min(ordered_at) as oldest_at, \
+                (select at from bank_message where direction = 'out' order by at desc limit 1) as sent_at, \
+                (select at from bank_message where direction = 'in' order by at desc limit 1) as received_at, \
+                (select count(*) from bank_file where (refusal is not null or unknown > 0) and cleared_at is null) \
+                    as files \
+         from bank_payment where status in ('staged', 'sent', 'pending')";
+    statement::load(conn, sql, ()).await
+}
+
 /// What waits for operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
 pub struct Waiting {

@@ -133,6 +133,11 @@ const OPEN: &str =
 /// Those of a state in which orders end without their output. The state is named once: the planner takes two conditions
 /// for independent, expects next to none of the orders, and then sorts all of them.
 const ENDED: &str = page!(by_partner!("partner p", " and e.exception = $2"));
+/// One order.
+const ONE: &str = page!(
+    "select reference, accepted_at from execution e where reference = $1 and $2::text is null \
+                           and $3::timestamptz is null and $4::timestamptz is null and $5::text is null"
+);
 const STUCK: &str = page!(by_partner!(
     "partner p",
     " and e.terminal_at is null and e.state_name <> 'resting' and ($2::text is null or e.state_name = $2) \
@@ -183,6 +188,12 @@ pub async fn list(conn: &mut PgConnection, filter: &OrderFilter<'_>) -> Result<V
         filter.limit,
     );
     statement::list(conn, sql, parameters).await
+}
+
+/// An order as lists have it.
+pub async fn find(conn: &mut PgConnection, reference: &str) -> Result<Option<OrderRow>, StoreError> {
+    let (none, never) = (None::<&str>, None::<DateTime<Utc>>);
+    statement::find(conn, ONE, (reference, none, never, never, none, 1_i64)).await
 }
 
 /// After every order.
