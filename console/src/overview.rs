@@ -47,7 +47,7 @@ impl Overview {
             webhooks: overview::load_webhook_counts(conn).await?,
             lately: overview::load_lately(conn).await?,
             bank: overview::load_bank_counts(conn).await?,
-            inventory: balances::list_held_by_providers(conn).await?,
+            inventory: balances::list_held_by_providers(conn, ROWS).await?,
             fees: chain::list_fees(conn).await?.into_iter().map(|(chain, fees, _)| (chain, fees)).collect(),
         })
     }

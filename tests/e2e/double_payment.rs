@@ -264,18 +264,21 @@ async fn return_over_the_console(
     let page = client.get(format!("http://{at}{path}")).header("cookie", &cookie).send().await.unwrap();
     let page = page.text().await.unwrap();
     assert!(page.contains("Return the committed funds"), "{page}");
-    let version = page.split_once("name=\"version\" value=\"").unwrap().1.split_once('"').unwrap().0;
+    let version: String =
+        page.split_once("seen-version=").unwrap().1.chars().take_while(char::is_ascii_digit).collect();
     let form = |second: &str| {
         vec![
-            ("version", version.to_owned()),
-            ("deadline", signed_deadline.to_owned()),
-            ("first", first.to_owned()),
-            ("second", second.to_owned()),
+            ("action", "return".to_owned()),
+            ("reference", reference.to_owned()),
+            ("confirm", reference.to_owned()),
+            ("seen-version", version.clone()),
+            ("signed-deadline", signed_deadline.to_owned()),
+            ("signature", format!("{first}\n{second}")),
             ("reason", "the bank refused it".to_owned()),
             ("evidence", "statement 17".to_owned()),
         ]
     };
-    let path = format!("{path}/return");
+    let path = "/act/execution/resolve".to_owned();
     let one = post(path.clone(), form(first)).header("cookie", &cookie).send().await.unwrap();
     assert_eq!(one.status(), 409, "one operator twice");
     let both = post(path, form(second)).header("cookie", &cookie).send().await.unwrap();

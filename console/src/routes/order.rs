@@ -93,7 +93,7 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(reference): Pa
         output: amount(&terms.output),
         accepted: terms.accepted_at.to_utc().into(),
         deadline: terms.request.deadline.to_utc().into(),
-        terms: terms_of(&execution),
+        terms: terms_of(&execution, row.as_ref().map(|row| row.partner.as_str())),
         failure: execution.state.failure().map(|failure| format!("{}: {}", failure.code, failure.message)),
         lanes: lanes::of(&timeline),
         now: row.map(|row| now(&execution, &row, &timeline, &usual)).unwrap_or_default(),
@@ -185,7 +185,7 @@ impl AtBank {
     }
 }
 
-fn terms_of(execution: &Execution) -> Vec<Term> {
+fn terms_of(execution: &Execution, partner: Option<&str>) -> Vec<Term> {
     let terms = &execution.terms;
     let request = &terms.request;
     let found = |name, value: &str| Term { name, value: value.to_owned(), link: Some(view::found(value)) };
@@ -193,7 +193,7 @@ fn terms_of(execution: &Execution) -> Vec<Term> {
     let mut all = vec![
         Term {
             name: "Partner",
-            value: terms.partner_id.to_string(),
+            value: partner.map_or_else(|| terms.partner_id.to_string(), ToOwned::to_owned),
             link: Some(view::found(&terms.partner_id.to_string())),
         },
         found("Intent", &request.intent_id),

@@ -59,11 +59,15 @@ pub async fn list(conn: &mut PgConnection, limit: i64) -> Result<Vec<BalanceRow>
     statement::list(conn, sql, (limit,)).await
 }
 
-/// Every balance of a provider that is not zero, by provider and asset.
-pub async fn list_held_by_providers(conn: &mut PgConnection) -> Result<Vec<BalanceRow>, StoreError> {
+/// Balances of providers that are not zero, those first of which orders hold most.
+pub async fn list_held_by_providers(
+    conn: &mut PgConnection,
+    limit: i64,
+) -> Result<Vec<BalanceRow>, StoreError> {
     let sql = "select owner_kind, owner, asset, available::text as available, reserved::text as reserved \
-         from account_balance where owner_kind = 'provider' and available + reserved > 0 order by owner, asset";
-    statement::list(conn, sql, ()).await
+         from account_balance where owner_kind = 'provider' and available + reserved > 0 \
+         order by reserved / (available + reserved) desc, owner, asset limit $1";
+    statement::list(conn, sql, (limit,)).await
 }
 
 /// An owner's balances that are not zero, by asset.
