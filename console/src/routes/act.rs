@@ -126,8 +126,11 @@ impl Wanted {
             Takes::Time => format!("{label} (UTC)"),
             _ => label,
         };
-        // What a second operator is to approve has its reason.
-        let is_asked = is_live && self.spec.second == Second::IfLive && matches!(name, "reason" | "evidence");
+        // What a second operator is to approve has its reason; a deposit may be booked.
+        let is_asked = is_live
+            && self.spec.second == Second::IfLive
+            && matches!(name, "reason" | "evidence")
+            && !self.spec.name.ends_with("deposit");
         let named = |values: &[dvp_ops::Meaning]| {
             let shown = |meaning: &str, value: &str| {
                 if meaning.is_empty() {
@@ -177,7 +180,7 @@ impl Wanted {
     fn button(&self, is_live: bool) -> &'static str {
         match self.spec.second {
             Second::Always => "Request it",
-            Second::IfLive if is_live => "Request it",
+            Second::IfLive if is_live && !self.spec.name.ends_with("deposit") => "Request it",
             _ => "Carry it out",
         }
     }
@@ -407,7 +410,8 @@ fn answer(wanted: &Wanted, operator: &Operator, outcome: Outcome) -> Reply {
     if once.is_empty() {
         return lead_to(request.as_deref().unwrap_or_else(|| wanted.back()));
     }
-    let note = lines.get(once.len()).cloned();
+    let note =
+        lines.get(once.len()..).unwrap_or_default().iter().take(2).cloned().collect::<Vec<_>>().join(". ");
     let facts = once.into_iter().map(|(name, text)| (view::label(name), Cell::id(text)));
     let mut facts: Vec<(String, Cell)> = facts.collect();
     let (word, id, to) = match (&approval, &request) {
@@ -416,5 +420,5 @@ fn answer(wanted: &Wanted, operator: &Operator, outcome: Outcome) -> Reply {
     };
     facts.push((word.to_owned(), Cell::link(id, to)));
     let page = operator.page(section(wanted.spec).0, title(wanted.spec));
-    blocks::noted(page, None, note, vec![Block::facts("Shown this once", facts)])
+    blocks::noted(page, None, Some(note), vec![Block::facts("Shown this once", facts)])
 }

@@ -185,6 +185,42 @@ async fn one_operator_neither_approves_its_request_nor_credits_a_balance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_operator_credits_what_the_bank_has_booked_and_only_once() {
+    let market = Market::new(vec![pair("USDC", "USD", "1")]).with_funds("north", "USD", 5);
+    let at = (ORIGIN, SessionPolicy::default(), None);
+    let scene = Scene::of_settings(Harness::new(market).await, Environment::Live, at);
+    scene.add("ana", &OperatorRole::ALL).await;
+    let ana = scene.login_token("ana").await;
+    scene
+        .run(
+            "with s as (insert into bank_statement (account, currency, statement, page, begins_at, ends_at, opening, \
+                                                    closing, content, file) \
+                        values ('DE1', 'USD', '17', 1, now(), now(), 0, 1000, decode(repeat('07', 32), 'hex'), 'f') \
+                        returning id) \
+             insert into bank_entry (statement, line, account, currency, amount, booked_at, refs) \
+             select id, line, 'DE1', 'USD', 1000, now(), refs from s, \
+                    (values (1, array['BK-7', 'for acme']), (2, array['BK-8'])) entry (line, refs)",
+        )
+        .await;
+    let deposit =
+        |id: &str, minor: &str| json!({"provider": "north", "asset": "USD", "amount-minor": minor, "id": id});
+    for (id, minor) in [("BK-9", "1000"), ("BK-7", "1001")] {
+        let refused = scene.act(&ana, "provider deposit", deposit(id, minor)).await;
+        assert!(refused.body.contains("two operators"), "{id} {minor}: {}", refused.body);
+    }
+    let credited = scene.act(&ana, "provider deposit", deposit("BK-7", "1000")).await;
+    assert_eq!(credited.status, StatusCode::OK, "{}", credited.body);
+    // The same entry by another of its references.
+    let again = scene.act(&ana, "provider deposit", deposit("for acme", "1000")).await;
+    assert!(again.body.contains("two operators"), "{}", again.body);
+    let (one, other) = (deposit("BK-8", "1000"), deposit("BK-8", "1000"));
+    tokio::join!(scene.act(&ana, "provider deposit", one), scene.act(&ana, "provider deposit", other));
+    let sql = "select available::text from account_balance where owner = 'north' and asset = 'USD'";
+    let available: String = sqlx::query_scalar(sql).fetch_one(scene.harness.pool()).await.unwrap();
+    assert_eq!(available, "2005");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_login_is_granted_on_the_page_and_bound_to_its_first_address() {
     let scene = Scene::new().await;
     let cookie = scene.sign_in("ana", &OperatorRole::ALL).await;

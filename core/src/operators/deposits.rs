@@ -1,13 +1,18 @@
-//! Deposits of partners and providers: money that has arrived. In a live deployment one operator requests the credit, and
-//! another one approves it ([`crate::operators::approvals`]).
+//! Deposits of partners and providers: money that has arrived. What a statement of the bank has booked one operator credits
+//! to its owner. Without an entry one operator requests the credit in a live deployment, and another one approves it
+//! ([`crate::operators::approvals`]).
 //!
-//! Invariant: a deposit is credited once by its id, with its operators, in one transaction.
+//! Invariant: a deposit is credited once by its id, with its operators, in one transaction, and an entry of the bank once,
+//! whichever of its references is the id.
+//!
+//! Kept by `console/tests/it/faces.rs::one_operator_credits_what_the_bank_has_booked_and_only_once`.
 
 use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
 use dvp_store::ledger::{Deposited, balances};
 use dvp_store::operators::approvals::Approval;
 use dvp_store::orders::operations::{self, NewAction};
+use dvp_store::reconcile::bank;
 use dvp_store::{PgConnection, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -39,6 +44,12 @@ pub enum DepositError {
     Change(#[from] ChangeError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Whether a statement of the bank has booked this money, and nobody was credited with it yet. The entry is locked, so that
+/// the credit is in the same transaction.
+pub async fn lock_booked(conn: &mut PgConnection, deposit: &Deposit) -> Result<bool, StoreError> {
+    bank::lock_credit(conn, &deposit.id, &deposit.asset, deposit.amount).await
 }
 
 /// Credits a deposit at once. A repetition changes nothing.

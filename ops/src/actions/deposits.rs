@@ -14,7 +14,10 @@ use crate::outcome::Outcome;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProviderAction {
-    /// Credit a deposit of a liquidity provider: two operators in a live deployment. A repeated id changes nothing.
+    /// Credit a deposit of a liquidity provider. A repeated id changes nothing.
+    ///
+    /// One operator credits what a statement of the bank has booked under the id, with the same amount. Without such an
+    /// entry a live deployment takes two, with --reason and --evidence.
     #[command(
         after_help = "Example:\n  dvp provider deposit --provider northwind --asset USD --amount-minor 1000000 --id wire-7 --reason 'prefunding' --evidence 'statement 12, line 3' --config dvp.toml"
     )]
@@ -64,10 +67,13 @@ pub(super) async fn post(
     let DepositArgs { asset, amount_minor: amount, id, why } = args;
     desk.house.targets.check_asset(desk.conn, &asset).await?;
     let deposit = Deposit { id, owner, asset, amount };
-    if let Some(maker) = desk.second(&why)? {
+    let is_booked = why.evidence.is_none() && deposits::lock_booked(desk.conn, &deposit).await?;
+    let second = if is_booked { None } else { desk.second(&why)? };
+    if let Some(maker) = second {
         return Ok(Outcome::requested(&deposits::request(desk.conn, &deposit, maker).await?));
     }
-    let reason = why.reason.as_deref().unwrap_or("money came in");
+    let usual = if is_booked { "a statement of the bank has it" } else { "money came in" };
+    let reason = why.reason.as_deref().unwrap_or(usual);
     let noted = deposits::credit(desk.conn, &deposit, &desk.by.name, reason).await?;
     let id = &deposit.id;
     let word = match noted {

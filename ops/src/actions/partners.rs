@@ -26,7 +26,10 @@ pub(crate) enum PartnerAction {
         after_help = "Example:\n  dvp partner instruct --name acme --env test --asset EUR --account bene_…:dest_… --reason 'letter of the partner' --config dvp.toml"
     )]
     Instruct(Instruct),
-    /// Credit money that a partner has sent ahead: two operators in a live deployment. The same id again changes nothing.
+    /// Credit money that a partner has sent ahead. The same id again changes nothing.
+    ///
+    /// One operator credits what a statement of the bank has booked under the id, with the same amount. Without such an
+    /// entry a live deployment takes two, with --reason and --evidence.
     #[command(
         after_help = "Example:\n  dvp partner deposit --name acme --env test --asset USD --amount-minor 1000000 --id wire-1 --config dvp.toml"
     )]

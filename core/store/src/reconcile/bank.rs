@@ -324,3 +324,22 @@ pub async fn find_charge(
         (false, false) => ChargedEntry::Open,
     }))
 }
+
+/// Locks a booked credit without a pair that has this reference and amount, and says whether there is one: neither money
+/// of a payment that came back, nor credited before under one of its references.
+pub async fn lock_credit(
+    conn: &mut PgConnection,
+    reference: &str,
+    asset: &str,
+    amount: Minor,
+) -> Result<bool, StoreError> {
+    let sql = "select e.id from bank_entry e \
+         where e.currency = $2 and e.paired_at is null and e.amount = $3::text::numeric and $1 = any(e.refs) \
+           and not exists (select from bank_payment p where p.end_to_end_id = e.end_to_end_id) \
+           and not exists (select from ledger_entry l \
+                           where l.reference in (select kind || ref from unnest(e.refs) ref, \
+                                                                         unnest(array['deposit:', 'operation:']) kind)) \
+         order by e.id limit 1 for update of e";
+    let found: Option<(i64,)> = statement::find(conn, sql, (reference, asset, amount.to_string())).await?;
+    Ok(found.is_some())
+}
