@@ -223,7 +223,8 @@ pub(crate) struct Field {
 impl Field {
     /// Whether something is said under it.
     pub(crate) fn is_described(&self) -> bool {
-        !matches!(self.kind, "hidden" | "fixed") && !(self.help.is_empty() && self.problem.is_empty())
+        let is_shown = !matches!(self.kind, "hidden" | "fixed");
+        is_shown && (!self.help.is_empty() || !self.problem.is_empty())
     }
 
     pub(crate) fn text(name: &str, label: &str) -> Self {
