@@ -57,6 +57,18 @@ pub struct FeePolicy {
     pub bump_blocks: u64,
     /// Added to the node's gas estimate of a transaction, in percent.
     pub gas_margin_percent: u64,
+    /// The gas of a block that is counted on at most. Some chains name limits that no block reaches.
+    pub block_gas: u64,
+    /// What nodes take as one transaction: its greatest cost in wei (gas times fee), and its bytes.
+    pub tx_fee_max_wei: u128,
+    pub tx_bytes_max: usize,
+}
+
+impl FeePolicy {
+    /// Whether nodes take a batch of commands as one transaction.
+    pub(crate) fn takes(&self, bytes: usize, gas: u64, max_fee: u128) -> bool {
+        bytes <= self.tx_bytes_max && u128::from(gas).saturating_mul(max_fee) <= self.tx_fee_max_wei
+    }
 }
 
 impl Default for FeePolicy {
@@ -67,6 +79,10 @@ impl Default for FeePolicy {
             cap_wei: 500_000_000_000,
             bump_blocks: 3,
             gas_margin_percent: 20,
+            block_gas: 60_000_000,
+            // Nodes usually refuse more than one coin, and sequencers more than 95 kB.
+            tx_fee_max_wei: 900_000_000_000_000_000,
+            tx_bytes_max: 90_000,
         }
     }
 }

@@ -389,6 +389,7 @@ impl Relayer {
         self.with_part(step("outcomes"), self.judge()).await?;
         self.with_part(step("deposits"), self.release_deposited()).await?;
         self.with_part(step("balance"), self.check_balance(head)).await?;
+        let head = &self.counted(head);
         let market = self.market(head).await;
         let chain = || self.config.name.clone();
         gauge!("dvp_relayer_base_fee_wei", "chain" => chain()).set(wei(market.base_fee));
@@ -403,6 +404,11 @@ impl Relayer {
             self.with_part(items("retired accounts"), self.drain_retired()),
         );
         sent.and(signed).and(drained).map(drop)
+    }
+
+    /// The block with the gas that is counted on.
+    fn counted(&self, head: &BlockHead) -> BlockHead {
+        BlockHead { gas_limit: head.gas_limit.min(self.config.fees.block_gas), ..head.clone() }
     }
 
     async fn cursor(&self) -> Result<Option<Cursor>, RelayError> {

@@ -1,7 +1,7 @@
 //! One endpoint of the chain, over HTTP, with a time limit on every call.
 //!
-//! Invariant: nothing here waits for ever or decides, and nothing is repeated but a request for a block that the URL has
-//! announced and denies (`announced`). Everything but an answer is a [`TransportError`] for the caller to judge.
+//! Invariant: nothing here waits for ever or decides, and nothing is repeated but a request that the endpoint has limited,
+//! and one for a block that the URL has announced and denies (`announced`). Everything but an answer is a [`TransportError`] for the caller to judge.
 
 use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder;
@@ -179,11 +179,25 @@ pub(crate) fn told(error: &TransportError) -> String {
 /// The data and the message of a revert; any other error as it is.
 fn reverted(error: TransportError) -> Result<(Bytes, String), TransportError> {
     match error {
-        RpcError::ErrorResp(payload) if payload.code == 3 || payload.message.contains("revert") => {
-            Ok((payload.as_revert_data().unwrap_or_default(), payload.message.to_string()))
+        RpcError::ErrorResp(payload) if is_revert(payload.code, &payload.message) => {
+            let data = payload.as_revert_data().or_else(|| worded_data(payload.data.as_ref()?.get()));
+            Ok((data.unwrap_or_default(), payload.message.to_string()))
         }
         error => Err(error),
     }
+}
+
+/// A revert in the words of geth and those after it, and of Nethermind, which gives its data in words, too.
+fn is_revert(code: i64, message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    matches!(code, 3 | -32015) || message.contains("revert") || message.contains("vm execution error")
+}
+
+/// `"Reverted 0x08c3…"`.
+fn worded_data(data: &str) -> Option<Bytes> {
+    let hex = data.split_once("0x")?.1;
+    let digits: String = hex.chars().take_while(char::is_ascii_hexdigit).collect();
+    hex::decode(digits).ok().map(Bytes::from)
 }
 
 /// The number of transactions mined from an account: its next nonce.
@@ -195,4 +209,28 @@ pub async fn mined_nonce(provider: &DynProvider, of: Address, at: BlockId) -> Re
 pub fn parse_amount(value: &str) -> Option<U256> {
     let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
     if plain { U256::from_str_radix(value, 10).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy::rpc::json_rpc::ErrorPayload;
+
+    use super::*;
+
+    #[test]
+    fn a_revert_is_read_in_every_nodes_words() {
+        for (code, message, data, expected) in [
+            (3, "execution reverted", Some("\"0x08c3\""), Some("0x08c3")),
+            (-32000, "execution reverted", None, Some("0x")),
+            (-32015, "VM execution error.", Some("\"Reverted 0x08c3\""), Some("0x08c3")),
+            (-32015, "VM execution error.", Some("\"revert\""), Some("0x")),
+            (-32603, "Internal error: revert: no funds", None, Some("0x")),
+            (-32005, "limit exceeded", None, None),
+        ] {
+            let data = data.map(|data| serde_json::value::RawValue::from_string(data.to_owned()).unwrap());
+            let payload = ErrorPayload { code, message: message.into(), data };
+            let read = reverted(RpcError::ErrorResp(payload)).ok().map(|(data, _)| data.to_string());
+            assert_eq!(read.as_deref(), expected, "{code} {message}");
+        }
+    }
 }

@@ -86,6 +86,15 @@ pub(crate) struct ChainSection {
     /// Added to the gas that a node says a transaction needs.
     #[serde(default = "number::<20>")]
     pub gas_margin_percent: u64,
+    /// The gas of a block that is counted on at most.
+    #[serde(default = "number::<60_000_000>")]
+    pub block_gas: u64,
+    /// The most that nodes let one transaction cost, gas times fee. In wei, as a decimal string.
+    #[serde(default = "digits::<900_000_000_000_000_000>")]
+    pub tx_fee_max_wei: String,
+    /// The most bytes that nodes take as one transaction.
+    #[serde(default = "number::<90_000>")]
+    pub tx_bytes_max: u64,
     /// The ticker of the chain's coin: with it, network fees follow the chain's fees.
     pub coin: Option<String>,
     /// Gas of an order whose input is locked here. The default is measured (docs/scale.md), rounded up.
@@ -130,6 +139,8 @@ impl ChainSection {
         ensure!(fees.tip_floor_wei <= fees.cap_wei, "tip_floor_wei is above fee_cap_wei");
         ensure!(fees.bump_blocks > 0, "bump_blocks must be at least 1");
         ensure!(fees.gas_margin_percent <= 400, "gas_margin_percent must be at most 400");
+        ensure!(fees.block_gas >= 2_000_000, "block_gas must be at least 2000000");
+        ensure!(fees.tx_bytes_max >= 4_096, "tx_bytes_max must be at least 4096");
         ensure!(self.coin.as_ref().is_none_or(|coin| !coin.is_empty()), "coin is empty");
         ensure!(self.settlement_gas > 0, "settlement_gas must be at least 1");
         ensure!(self.payment_gas > 0, "payment_gas must be at least 1");
@@ -145,6 +156,12 @@ impl ChainSection {
             cap_wei: self.fee_cap_wei.parse().context("fee_cap_wei is no whole number of wei")?,
             bump_blocks: self.bump_blocks,
             gas_margin_percent: self.gas_margin_percent,
+            block_gas: self.block_gas,
+            tx_fee_max_wei: self
+                .tx_fee_max_wei
+                .parse()
+                .context("tx_fee_max_wei is no whole number of wei")?,
+            tx_bytes_max: usize::try_from(self.tx_bytes_max)?,
         })
     }
 

@@ -66,8 +66,15 @@ impl Market {
 mod tests {
     use super::*;
 
-    const POLICY: FeePolicy =
-        FeePolicy { tip_floor_wei: 5, cap_wei: 1_000, bump_blocks: 3, gas_margin_percent: 0 };
+    const POLICY: FeePolicy = FeePolicy {
+        tip_floor_wei: 5,
+        cap_wei: 1_000,
+        bump_blocks: 3,
+        gas_margin_percent: 0,
+        block_gas: 60_000_000,
+        tx_fee_max_wei: 1_000_000,
+        tx_bytes_max: 100,
+    };
 
     fn history(base: &[u128], blocks: &[(u128, f64)]) -> FeeHistory {
         FeeHistory {
@@ -76,6 +83,13 @@ mod tests {
             reward: Some(blocks.iter().map(|(tip, _)| vec![*tip]).collect()),
             ..FeeHistory::default()
         }
+    }
+
+    #[test]
+    fn nodes_take_what_is_within_their_cost_and_size() {
+        let taken = [(100, 1_000, 1_000), (101, 1, 1), (1, 1_001, 1_000), (1, u64::MAX, u128::MAX)];
+        let taken = taken.map(|(bytes, gas, max_fee)| POLICY.takes(bytes, gas, max_fee));
+        assert_eq!(taken, [true, false, false, false]);
     }
 
     #[test]

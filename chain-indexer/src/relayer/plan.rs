@@ -153,6 +153,15 @@ mod tests {
     }
 
     #[test]
+    fn a_block_of_any_gas_has_room_for_a_lock() {
+        let counted = crate::config::FeePolicy::default().block_gas;
+        for named in [8_000_000, 30_000_000, 1_700_000_000, 1 << 32, 1 << 50, u64::MAX] {
+            let room = room(CommandKind::Create, &[], counted.min(named));
+            assert!(room.is_some_and(|room| room.gas >= 4_000_000 && room.items > 40), "{named}: {room:?}");
+        }
+    }
+
+    #[test]
     fn the_first_transaction_goes_at_once_and_the_fifth_must_be_a_batch() {
         let after = |own| {
             room(CommandKind::Create, &[load(CommandKind::Create, own, 100_000)], BLOCK)

@@ -14,7 +14,7 @@ use alloy::eips::BlockId;
 use alloy::eips::eip2718::Decodable2718;
 use alloy::primitives::{Address, Bytes, TxKind};
 use alloy::providers::Provider;
-use alloy::transports::RpcError;
+use alloy::transports::{RpcError, TransportError};
 use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, NewSlot, SlotRow, SlotState, TxAttempt};
 use dvp_store::workers::{self, Step};
@@ -39,23 +39,67 @@ enum SendRejection {
     NonceUsed,
     Underpriced,
     InsufficientFunds,
+    /// It costs more, or is larger, than the node takes.
+    TooMuch,
     Other,
 }
 
+/// The words of geth, Nethermind, Besu, Erigon, reth, Arbitrum, zkSync Era, OP and Polygon nodes, in lower case.
+const REJECTIONS: [(SendRejection, &[&str]); 5] = [
+    (
+        SendRejection::Known,
+        &["already known", "alreadyknown", "already imported", "known transaction", "already exists"],
+    ),
+    (
+        SendRejection::NonceUsed,
+        &[
+            "nonce too low",
+            "nonce is too low",
+            "nonce_too_low",
+            "old nonce",
+            "oldnonce",
+            "nonce below sender",
+        ],
+    ),
+    (
+        SendRejection::TooMuch,
+        &[
+            "exceeds the configured cap",
+            "fee cap exceeded",
+            "oversized data",
+            "maxtxsizeexceeded",
+            "transaction size",
+            "exceeds block gas limit",
+            "gas limit too high",
+            "gaslimitexceeded",
+            "intrinsic gas too high",
+        ],
+    ),
+    (
+        SendRejection::Underpriced,
+        &[
+            "underpriced",
+            "less than block base fee",
+            "below current base fee",
+            "less than the current basefee",
+            "fee too low",
+            "feetoolow",
+            "gas price below",
+            "replacementnotallowed",
+            "gas tip cap",
+            "minimum needed",
+        ],
+    ),
+    (
+        SendRejection::InsufficientFunds,
+        &["insufficient funds", "insufficientfunds", "upfront cost exceeds", "not enough balance"],
+    ),
+];
+
 fn refusal(message: &str) -> SendRejection {
     let message = message.to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
-    if says(&["already known", "already imported", "known transaction", "already exists"]) {
-        SendRejection::Known
-    } else if says(&["nonce too low", "nonce is too low", "old nonce"]) {
-        SendRejection::NonceUsed
-    } else if says(&["underpriced", "less than block base fee", "fee too low"]) {
-        SendRejection::Underpriced
-    } else if says(&["insufficient funds"]) {
-        SendRejection::InsufficientFunds
-    } else {
-        SendRejection::Other
-    }
+    let found = REJECTIONS.iter().find(|(_, words)| words.iter().any(|word| message.contains(word)));
+    found.map_or(SendRejection::Other, |(rejection, _)| *rejection)
 }
 
 impl Relayer {
@@ -224,12 +268,9 @@ impl Relayer {
         let chain_id = self.config.chain_id;
         let (nonce, tx) = (attempt.nonce, attempt.hash);
         let raw = self.open(attempt)?;
-        let again = async {
-            if attempt.last_broadcast_age_ms.is_some() {
-                self.send_elsewhere(nonce, &raw).await;
-            }
-        };
-        let (sent, ()) = tokio::join!(self.provider().send_raw_transaction(&raw), again);
+        let again =
+            async { attempt.last_broadcast_age_ms.is_some() && self.send_elsewhere(nonce, &raw).await };
+        let (sent, mut is_taken) = tokio::join!(self.provider().send_raw_transaction(&raw), again);
         let refused = match sent {
             Ok(_pending) => None,
             Err(RpcError::ErrorResp(payload)) => Some(payload.message.to_string()),
@@ -240,7 +281,16 @@ impl Relayer {
             }
         };
         let Some(message) = refused else { return self.mark_sent(attempt).await };
-        match refusal(&message) {
+        let rejection = refusal(&message);
+        let is_nodes_own = matches!(rejection, SendRejection::TooMuch | SendRejection::Other);
+        if is_nodes_own && attempt.last_broadcast_age_ms.is_none() {
+            is_taken = self.send_elsewhere(nonce, &raw).await;
+        }
+        if is_nodes_own && is_taken {
+            return self.mark_sent(attempt).await;
+        }
+        let waited = turn.head.number.blocks_above(attempt.head_number);
+        match rejection {
             SendRejection::Known => return self.mark_sent(attempt).await,
             SendRejection::NonceUsed => tracing::debug!(nonce, %tx, message, "the nonce is used"),
             // Once for each block: the node may refuse a transaction because it has a replacement with higher fees.
@@ -252,19 +302,54 @@ impl Relayer {
                 self.is_out_of_funds.store(true, Ordering::Relaxed);
                 tracing::error!(nonce, %tx, message, "relayer account has insufficient funds for gas")
             }
+            SendRejection::TooMuch => {
+                if !self.halve(attempt, turn).await? {
+                    tracing::error!(nonce, %tx, message, "nodes take no transaction of this cost or size");
+                }
+            }
+            // It may be over in a moment: the node's pool is full.
+            SendRejection::Other if waited >= self.config.fees.bump_blocks => {
+                tracing::warn!(nonce, %tx, message, "nodes go on rejecting a transaction: it is made anew");
+                if !self.halve(attempt, turn).await? {
+                    self.pay_more(attempt, turn).await?;
+                }
+            }
             SendRejection::Other => tracing::warn!(nonce, %tx, message, "node rejected a transaction"),
         }
         let mut conn = self.pool.acquire().await?;
         Ok(store::note_send_error(&mut conn, chain_id, tx, &message).await?)
     }
 
-    /// Broadcasts to the other endpoints as well, in case one does not propagate transactions.
-    async fn send_elsewhere(&self, nonce: u64, raw: &[u8]) {
+    /// Broadcasts to the other endpoints as well, in case one does not propagate transactions, or refuses what others take.
+    /// `true`: one of them has it.
+    async fn send_elsewhere(&self, nonce: u64, raw: &[u8]) -> bool {
         let others = self.endpoints.iter().enumerate().filter(|(at, _)| *at != self.at);
         let sent = others.map(|(_, endpoint)| endpoint.provider.send_raw_transaction(raw));
-        for error in join_all(sent).await.into_iter().filter_map(Result::err) {
-            tracing::debug!(nonce, %error, "another endpoint did not take a transaction");
+        let is_there = |error: &TransportError| match error {
+            RpcError::ErrorResp(payload) => refusal(&payload.message) == SendRejection::Known,
+            _ => false,
+        };
+        join_all(sent).await.into_iter().fold(false, |has_it, sent| match sent {
+            Ok(_pending) => true,
+            Err(error) => {
+                tracing::debug!(nonce, %error, "another endpoint did not take a transaction");
+                has_it || is_there(&error)
+            }
+        })
+    }
+
+    /// Takes the later half of the commands out of a transaction that no node has taken yet: the next turn makes it anew
+    /// with the others, under the same nonce, so that one of the two counts at most. `false`: it cannot be smaller.
+    async fn halve(&self, attempt: &TxAttempt, turn: Turn<'_>) -> Result<bool, RelayError> {
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
+        let mut tx = self.pool.begin().await?;
+        turn.lease.guard(&mut tx).await?;
+        let open_again = store::halve_slot(&mut tx, chain_id, signer, attempt.nonce).await?;
+        tx.commit().await?;
+        if open_again > 0 {
+            tracing::warn!(nonce = attempt.nonce, open_again, "a transaction that nodes refuse is halved");
         }
+        Ok(open_again > 0)
     }
 
     async fn mark_sent(&self, attempt: &TxAttempt) -> Result<(), RelayError> {
@@ -417,12 +502,36 @@ mod tests {
 
     #[test]
     fn nodes_wordings_of_each_rejection_are_recognized() {
-        assert_eq!(refusal("transaction already imported"), SendRejection::Known);
-        assert_eq!(refusal("already known"), SendRejection::Known);
-        assert_eq!(refusal("nonce too low: next nonce 5"), SendRejection::NonceUsed);
-        assert_eq!(refusal("replacement transaction underpriced"), SendRejection::Underpriced);
-        assert_eq!(refusal("max fee per gas less than block base fee"), SendRejection::Underpriced);
-        assert_eq!(refusal("Insufficient funds for gas * price + value"), SendRejection::InsufficientFunds);
-        assert_eq!(refusal("the moon is full"), SendRejection::Other);
+        for (said, meant) in [
+            ("transaction already imported", SendRejection::Known),
+            ("already known", SendRejection::Known),
+            ("AlreadyKnown", SendRejection::Known),
+            ("Known transaction", SendRejection::Known),
+            ("nonce too low: next nonce 5", SendRejection::NonceUsed),
+            ("OldNonce, Current nonce: 5, nonce of rejected tx: 4.", SendRejection::NonceUsed),
+            ("Nonce below sender account nonce", SendRejection::NonceUsed),
+            ("replacement transaction underpriced", SendRejection::Underpriced),
+            (
+                "transaction underpriced: tip needed 25000000000, tip permitted 1000000000",
+                SendRejection::Underpriced,
+            ),
+            ("max fee per gas less than block base fee", SendRejection::Underpriced),
+            ("Max fee per gas below current base fee", SendRejection::Underpriced),
+            ("FeeTooLow, MaxFeePerGas too low.", SendRejection::Underpriced),
+            ("FeeTooLowToCompete", SendRejection::Underpriced),
+            ("Gas price below configured minimum gas price", SendRejection::Underpriced),
+            ("Insufficient funds for gas * price + value", SendRejection::InsufficientFunds),
+            ("InsufficientFunds, Account balance: 1, cumulative cost: 2", SendRejection::InsufficientFunds),
+            ("Upfront cost exceeds account balance", SendRejection::InsufficientFunds),
+            ("tx fee (1.16 ether) exceeds the configured cap (1.00 ether)", SendRejection::TooMuch),
+            ("oversized data: transaction size 115000, limit 95000", SendRejection::TooMuch),
+            ("MaxTxSizeExceeded", SendRejection::TooMuch),
+            ("transaction gas limit too high (cap: 16777216, tx: 20000000)", SendRejection::TooMuch),
+            ("exceeds block gas limit", SendRejection::TooMuch),
+            ("txpool is full", SendRejection::Other),
+            ("the moon is full", SendRejection::Other),
+        ] {
+            assert_eq!(refusal(said), meant, "{said}");
+        }
     }
 }

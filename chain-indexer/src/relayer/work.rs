@@ -109,7 +109,7 @@ impl Relayer {
     /// Reserves nonces for due commands and commits their signed bytes. Nothing is broadcast here.
     pub async fn sign_ready(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
         let market = self.market(head).await;
-        self.take_ready(Turn { lease, head, market }, false).await
+        self.take_ready(Turn { lease, head: &self.counted(head), market }, false).await
     }
 
     /// `send`: what is signed is broadcast at once.
@@ -238,6 +238,10 @@ impl Relayer {
             return Ok(Signing::TooMany);
         };
         let call = batch::call(deployment, kind, &terms, ShortOfGas::Stops)?;
+        let policy = &self.config.fees;
+        if !policy.takes(call.input.len(), gas, scene.turn.market.first(policy).max_fee) {
+            return Ok(Signing::TooMany);
+        }
         self.sign(scene, kind, items, call, gas).await
     }
 

@@ -1,15 +1,17 @@
 //! JSON-RPC over HTTP.
 //!
 //! Invariants: no error, log line or span names the URL, which may hold a provider's key; an answer's length is
-//! bounded, and the text of its errors is cleaned; a request is repeated only when it is about a block that the URL has announced and denies, for a second at
-//! most (`announced`).
+//! bounded, and the text of its errors is cleaned; a request is repeated only when the endpoint has limited it, for some
+//! seconds as it says, and when it is about a block that the URL has announced and denies, for a second (`announced`).
 //!
 //! Kept by `chain-indexer/tests/it/secrets.rs::no_error_of_an_endpoint_names_its_key`.
 
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use alloy::rpc::json_rpc::{RequestPacket, ResponsePacket, ResponsePayload};
-use alloy::transports::http::reqwest::{Client, Response, Url};
+use alloy::transports::http::reqwest::header::RETRY_AFTER;
+use alloy::transports::http::reqwest::{Client, Response, StatusCode, Url};
 use alloy::transports::{TransportError, TransportErrorKind, TransportFut};
 use dvp_domain::text::{TEXT_MAX, clean};
 use tower::Service;
@@ -18,6 +20,15 @@ use super::announced::{Announced, PAUSES};
 
 /// Longer than any answer to what is asked here.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The least times between repetitions of a request that the endpoint has limited, and the longest.
+const LIMITED_PAUSES: [Duration; 4] = [
+    Duration::from_millis(150),
+    Duration::from_millis(300),
+    Duration::from_millis(600),
+    Duration::from_secs(1),
+];
+const LIMITED_PAUSE_MAX: Duration = Duration::from_secs(2);
+const LIMITED: [&str; 4] = ["too many requests", "rate limit", "compute units per second", "request limit"];
 /// What an error quotes of an answer.
 const QUOTED_CHARS: usize = 300;
 
@@ -36,21 +47,46 @@ impl HttpTransport {
 
     /// The answer of a node that has the block, as far as there is one behind the URL.
     async fn settled(self, request: RequestPacket) -> Result<ResponsePacket, TransportError> {
-        let mut answer = self.exchange(&request).await?;
+        let mut answer = self.unlimited(&request).await?;
         for pause in PAUSES {
             if !self.announced.denied(&request, &answer) {
                 break;
             }
             tokio::time::sleep(pause).await;
-            answer = self.exchange(&request).await?;
+            answer = self.unlimited(&request).await?;
         }
         self.announced.learn(&request, &answer);
         Ok(answer)
     }
 
-    async fn exchange(&self, request: &RequestPacket) -> Result<ResponsePacket, TransportError> {
+    /// The answer to a request, which is repeated alone while the endpoint limits it: nothing that was read before is lost.
+    async fn unlimited(&self, request: &RequestPacket) -> Result<ResponsePacket, TransportError> {
+        for pause in LIMITED_PAUSES {
+            let (answer, told) = self.exchange(request).await;
+            let is_limited = told.is_some() || matches!(&answer, Ok(answer) if is_limited(answer));
+            if !is_limited {
+                return answer;
+            }
+            tokio::time::sleep(told.unwrap_or(pause).clamp(pause, LIMITED_PAUSE_MAX)).await;
+        }
+        self.exchange(request).await.0
+    }
+
+    /// The answer, and of one that is limited after which time to come again.
+    async fn exchange(
+        &self,
+        request: &RequestPacket,
+    ) -> (Result<ResponsePacket, TransportError>, Option<Duration>) {
         let sent = self.client.post(self.url.clone()).headers(request.headers()).json(request).send().await;
-        let response = sent.map_err(without_url)?;
+        let response = match sent {
+            Ok(response) => response,
+            Err(error) => return (Err(without_url(error)), None),
+        };
+        let told = retry_after(&response);
+        (self.answer(response).await, told)
+    }
+
+    async fn answer(&self, response: Response) -> Result<ResponsePacket, TransportError> {
         let status = response.status();
         let body = read(response).await?;
         // A node may answer with an error of JSON-RPC under any status.
@@ -80,6 +116,23 @@ pub(crate) fn without_secrets(mut text: String, url: &Url) -> String {
         text = text.replace(secret, "…");
     }
     text
+}
+
+/// Of a limited answer: the time that it tells, or none.
+fn retry_after(response: &Response) -> Option<Duration> {
+    if response.status() != StatusCode::TOO_MANY_REQUESTS {
+        return None;
+    }
+    let told = response.headers().get(RETRY_AFTER).and_then(|told| told.to_str().ok()?.trim().parse().ok());
+    Some(told.map_or(Duration::ZERO, Duration::from_secs))
+}
+
+/// Providers say it within JSON-RPC, too.
+fn is_limited(answer: &ResponsePacket) -> bool {
+    answer.as_error().is_some_and(|error| {
+        let said = error.message.to_ascii_lowercase();
+        error.code == 429 || LIMITED.iter().any(|words| said.contains(words))
+    })
 }
 
 async fn read(mut response: Response) -> Result<Vec<u8>, TransportError> {

@@ -11,7 +11,7 @@ use dvp_chain_indexer::rpc::{self, Simulated};
 
 const ITEM_GAS: u64 = 500_000;
 /// Orders with the maker's next permits.
-async fn orders(scene: &Scene, count: u8) -> Vec<Order> {
+pub(crate) async fn orders(scene: &Scene, count: u8) -> Vec<Order> {
     let first = scene.order(1).await;
     let made = |id: u8| Order {
         id: B256::repeat_byte(id),

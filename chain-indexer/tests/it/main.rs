@@ -25,6 +25,7 @@ mod hardened;
 mod kms;
 mod outvoted;
 mod prices;
+mod refusals;
 mod relayer_accounts;
 mod relaying;
 mod rescan;

@@ -27,11 +27,11 @@ pub use relay::{
     AccountState, ChainFees, CommandFilter, CommandRow, CommandState, CommandView, Load, NewSlot,
     RelayerAccount, Retried, Share, SlotRow, SlotState, TxAttempt, WaitingRow, abandon_slots, await_deposit,
     count_waiting, defer_commands, finalize_slots, find_load, find_next_nonce, find_share, find_stored_nonce,
-    has_goal_event, insert_attempt, insert_slot, judge_slots, list_accounts, list_attempts, list_commands,
-    list_fees, list_live_commands, list_ready_commands, list_retired, list_signers, list_unsettled_slots,
-    lock_commands, lowest_waiting, mark_broadcast, mark_foreign, mark_mined, mark_unmined, note_balance,
-    note_fees, note_send_error, note_unable, release_deposited, remake_slot, reserve_nonce, retry_command,
-    trouble_command,
+    halve_slot, has_goal_event, insert_attempt, insert_slot, judge_slots, list_accounts, list_attempts,
+    list_commands, list_fees, list_live_commands, list_ready_commands, list_retired, list_signers,
+    list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast, mark_foreign, mark_mined,
+    mark_unmined, note_balance, note_fees, note_send_error, note_unable, release_deposited, remake_slot,
+    reserve_nonce, retry_command, trouble_command,
 };
 
 pub use status::{Backfill, IndexerState, StateName, StatusRow, list_statuses, report_status};

@@ -141,6 +141,36 @@ async fn give_up(
         .await
 }
 
+/// Takes the later half of the commands out of a transaction that no node has taken: they are open again. Returns their
+/// number, none of a transaction with one command. Anchors stay: a hash could be anchored twice.
+pub async fn halve_slot(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    signer: Address,
+    nonce: u64,
+) -> Result<u64, StoreError> {
+    let sql = "with slot as (
+             select nonce from nonce_slot
+             where chain_id = $1 and signer = $2 and nonce = $3 and state = 'signed' and kind <> 'anchor'
+             for update
+         ), live as (
+             select command_id, row_number() over (order by command_id) as place, count(*) over () as commands
+             from slot_command join slot using (nonce)
+             where chain_id = $1 and signer = $2 and live
+         ), undone as (
+             update slot_command carried set live = false
+             from live
+             where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = $3
+               and carried.command_id = live.command_id and live.commands > 1 and live.place * 2 > live.commands
+             returning carried.command_id
+         )
+         update chain_command command
+         set state = 'pending'
+         from undone
+         where command.id = undone.command_id and command.state = 'sent'";
+    statement::affected(tx, sql, (bigint(chain_id), signer.as_slice(), bigint(nonce))).await
+}
+
 /// For successful transactions in blocks that the indexer has passed: commands that a batch skipped because they failed
 /// are open again. Returns their number.
 ///

@@ -1,0 +1,84 @@
+//! Nodes that take less of a transaction than others, or name more gas for a block than any has.
+
+use crate::batches::orders;
+use crate::support::Chain;
+use crate::support::answers::{Answers, forward, serve};
+use alloy::providers::{DynProvider, Provider as _};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Refuses transactions of more bytes, in these words; its blocks name this gas.
+struct Strict {
+    upstream: DynProvider,
+    bytes: usize,
+    words: &'static str,
+    block_gas: u64,
+}
+
+impl Answers for Strict {
+    async fn answer(&self, call: &Value) -> Value {
+        let raw = call["params"][0].as_str().unwrap_or_default();
+        if call["method"] == "eth_sendRawTransaction" && raw.len() / 2 > self.bytes {
+            let error = json!({"code": -32000, "message": self.words});
+            return json!({"jsonrpc": "2.0", "id": call["id"], "error": error});
+        }
+        let mut answer = forward(&self.upstream, call).await;
+        if call["method"] == "eth_getBlockByNumber" && answer["result"].is_object() {
+            answer["result"]["gasLimit"] = json!(format!("{:#x}", self.block_gas));
+        }
+        answer
+    }
+}
+
+/// Turns of a relayer over such a node with six locks to make. Returns the number of turns until all are made, and of
+/// transactions.
+async fn turns_until_locked(words: &'static str, bytes: usize, block_gas: u64) -> (usize, u64) {
+    let mut chain = Chain::new().await;
+    let upstream = chain.scene.provider.clone();
+    chain.config.rpc_url = serve(Arc::new(Strict { upstream, bytes, words, block_gas })).await;
+    let orders = orders(&chain.scene, 6).await;
+    for order in &orders {
+        chain.command(&format!("order-{}", order.id), chain.scene.create_command(order)).await;
+    }
+    let mut relayer = chain.relayer();
+    let lease = chain.lease("relayer").await;
+    for turn in 1..=16 {
+        relayer.turn(&lease).await.unwrap();
+        chain.mined(1).await;
+        let mut locked = 0;
+        for order in &orders {
+            locked += usize::from(chain.scene.state(order.id).await == 1);
+        }
+        if locked == orders.len() {
+            let account = chain.scene.relayer.address();
+            return (turn, chain.scene.provider.get_transaction_count(account).await.unwrap());
+        }
+        chain.run("update chain_command set not_before = now()").await;
+        chain.run("update tx_attempt set last_broadcast_at = last_broadcast_at - interval '1 minute'").await;
+    }
+    panic!("{words}: the locks were not made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_a_node_refuses_is_halved_until_it_takes_it() {
+    let (turns, transactions) = turns_until_locked("", usize::MAX, 30_000_000).await;
+    assert_eq!(transactions, 1, "in one transaction, in {turns} turns");
+    for words in [
+        "tx fee (1.16 ether) exceeds the configured cap (1.00 ether)",
+        "oversized data: transaction size 115000, limit 95000",
+        "MaxTxSizeExceeded",
+        "the moon is full",
+    ] {
+        let (turns, transactions) = turns_until_locked(words, 2_600, 30_000_000).await;
+        assert!((2..=6).contains(&transactions), "{words}: {transactions} in {turns} turns");
+    }
+}
+
+/// Arbitrum names 2^50, zkSync about 2^32.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_are_made_on_chains_whose_blocks_name_any_gas() {
+    for block_gas in [8_000_000, 1_700_000_000, 1 << 32, 1 << 50, u64::MAX] {
+        let (turns, transactions) = turns_until_locked("", usize::MAX, block_gas).await;
+        assert!(turns <= 3 && transactions == 1, "{block_gas}: {transactions} in {turns} turns");
+    }
+}
