@@ -143,11 +143,17 @@ pub enum DeployError {
     UnknownToken(String),
     #[error("{0} is both operator and relayer: an operator must not be a relayer")]
     OperatorIsRelayer(Address),
+    #[error("the record is of chain {recorded}, and the node is of chain {node}")]
+    OtherChain { recorded: u64, node: u64 },
+    #[error(
+        "the node has no code at {0}, which the record names: ask another node; to deploy anew name another record"
+    )]
+    NotThere(Address),
     #[error("{0} is the administrator: relayers, operators and pausers are other accounts")]
     AdminHasRole(Address),
 }
 
-/// Deploys what is missing. `admin` pays, and becomes the contracts' admin; it should not be a relayer's key, whose
+/// Deploys what is missing. What a record names is never deployed again: a node that does not have it is refused. `admin` pays, and becomes the contracts' admin; it should not be a relayer's key, whose
 /// nonces the relayer alone may use.
 pub async fn deploy(
     rpc_url: &str,
@@ -164,13 +170,17 @@ pub async fn deploy(
     }
     let provider = rpc::connect(rpc_url)?;
     let chain_id = provider.get_chain_id().await?;
-    let known = match record {
-        Some(record) if record.chain_id == chain_id && is_live(&provider, &record).await? => Some(record),
-        Some(_) | None => None,
-    };
-    let is_new = known.is_none();
+    if let Some(record) = &record {
+        if record.chain_id != chain_id {
+            return Err(DeployError::OtherChain { recorded: record.chain_id, node: chain_id });
+        }
+        if let Some(missing) = find_missing(&provider, record).await? {
+            return Err(DeployError::NotThere(missing));
+        }
+    }
+    let is_new = record.is_none();
     let mut batch = DeployBatch::start(&provider, admin).await?;
-    let mut deployment = match known {
+    let mut deployment = match record {
         Some(record) => record,
         None => create_core(&mut batch, admin, plan, chain_id).await?,
     };
@@ -184,17 +194,20 @@ pub async fn deploy(
     Ok(deployment)
 }
 
-/// Whether every contract of the record has code on this chain.
-async fn is_live(provider: &DynProvider, record: &Deployment) -> Result<bool, TransportError> {
+/// A contract of the record without code on this chain.
+async fn find_missing(
+    provider: &DynProvider,
+    record: &Deployment,
+) -> Result<Option<Address>, TransportError> {
     let tokens = record.tokens.iter().map(|token| token.address);
     let coin = record.coin.into_iter().flat_map(|coin| [coin.gate, coin.wrapped]);
     let core = [record.permit, record.escrow, record.settler, record.anchor, record.payouts];
     for address in core.into_iter().chain(coin).chain(tokens) {
         if provider.get_code_at(address).await?.is_empty() {
-            return Ok(false);
+            return Ok(Some(address));
         }
     }
-    Ok(true)
+    Ok(None)
 }
 
 /// Its block is known when the batch is mined.

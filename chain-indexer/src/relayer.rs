@@ -34,7 +34,7 @@ mod action;
 mod apart;
 mod batch;
 mod drain;
-mod fees;
+pub(crate) mod fees;
 pub mod functions;
 mod look;
 mod outlook;

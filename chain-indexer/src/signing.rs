@@ -46,11 +46,11 @@ pub struct Fees {
 const MIN_PRIORITY_FEE: u128 = 1_000_000_000;
 
 impl Fees {
-    /// Allows the base fee to double, with the smallest tip.
+    /// Allows the base fee to double, with the market's tip, at least the usual one.
     #[must_use]
-    pub fn for_base_fee(base_fee: u64) -> Self {
-        let priority_fee = MIN_PRIORITY_FEE;
-        Self { max_fee: u128::from(base_fee) * 2 + priority_fee, priority_fee }
+    pub fn of(base_fee: u128, tip: u128) -> Self {
+        let priority_fee = tip.max(MIN_PRIORITY_FEE);
+        Self { max_fee: base_fee.saturating_mul(2).saturating_add(priority_fee), priority_fee }
     }
 
     /// Enough above `self` for a node to accept the replacement (12.5 %, rounded up), and at least `market`.
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn signing_twice_gives_the_same_bytes() {
         let signer = PrivateKeySigner::from_bytes(&B256::repeat_byte(0x42)).unwrap();
-        let fees = Fees::for_base_fee(10);
+        let fees = Fees::of(10, 0);
         assert_eq!(sign(&signer, unsigned(fees)).unwrap(), sign(&signer, unsigned(fees)).unwrap());
     }
 

@@ -8,8 +8,8 @@ use alloy::primitives::{I256, U256};
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::{
-    CapSpec, DeployPlan, Deployment, MarketContracts, MarketPlan, Sent, TokenGrant, TokenSpec, WRAPPED_COIN,
-    WrappedCoin, deploy, deploy_market, fund_gas, fund_solvers, fund_wallets,
+    CapSpec, DeployError, DeployPlan, Deployment, MarketContracts, MarketPlan, Sent, TokenGrant, TokenSpec,
+    WRAPPED_COIN, WrappedCoin, deploy, deploy_market, fund_gas, fund_solvers, fund_wallets,
 };
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, FeePolicy};
@@ -163,13 +163,12 @@ impl SandboxChain {
             // Contracts of an earlier build, which do not deal in the coin.
             plan.caps.retain(|cap| cap.token != WRAPPED_COIN);
         }
-        let deployment = deploy(&rpc, admin, &plan, known.clone()).await.context("contracts")?;
-        if let Some(known) = &known {
-            ensure!(
-                known.settler == deployment.settler,
-                "the chain in this directory lost its contracts; start in a new directory"
-            );
-        }
+        let deployment = deploy(&rpc, admin, &plan, known).await.map_err(|error| match error {
+            DeployError::NotThere(_) => {
+                anyhow::anyhow!("the chain in this directory lost its contracts; start in a new directory")
+            }
+            error => anyhow::Error::from(error).context("contracts"),
+        })?;
         let grants: Vec<TokenGrant> = deployment
             .tokens
             .iter()

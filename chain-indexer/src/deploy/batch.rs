@@ -1,18 +1,23 @@
 //! Several transactions at once: an account sends them with consecutive nonces, and they are awaited together.
 
 use super::DeployError;
+use crate::relayer::fees::Market;
 use crate::rpc;
 use crate::signing::{self, Fees, Unsigned};
-use alloy::eips::BlockId;
+use alloy::eips::{BlockId, BlockNumberOrTag};
+use alloy::network::TransactionBuilder as _;
 use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::providers::{DynProvider, Provider};
+use alloy::rpc::types::TransactionRequest;
 use alloy::signers::local::PrivateKeySigner;
 use std::time::{Duration, Instant};
 
-/// Enough for the largest contract.
+/// Enough for the largest contract, where a node cannot tell.
 const CREATE_GAS: u64 = 6_000_000;
 /// Enough for a grant, a mint or an approval.
 const CALL_GAS: u64 = 200_000;
+/// The blocks whose fees are looked at.
+const HISTORY_BLOCKS: u64 = 20;
 const MINED_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -70,14 +75,21 @@ impl<'a> DeployBatch<'a> {
     ) -> Result<Self, DeployError> {
         let chain_id = provider.get_chain_id().await?;
         let nonce = rpc::mined_nonce(provider, signer.address(), BlockId::pending()).await?;
-        let fees = Fees::for_base_fee(rpc::head(provider).await?.base_fee);
+        let head = rpc::head(provider).await?;
+        let history = provider.get_fee_history(HISTORY_BLOCKS, BlockNumberOrTag::Latest, &[50.0]).await;
+        let Market { base_fee, tip } = Market::of(history.ok().as_ref(), head.base_fee);
+        let fees = Fees::of(base_fee, tip);
         Ok(Self { provider, signer, chain_id, nonce, fees, sent: Vec::new() })
     }
 
     /// Sends a contract creation; the address is known before it is mined.
     pub(super) async fn create(&mut self, what: &str, code: Bytes) -> Result<Address, DeployError> {
         let address = self.signer.address().create(self.nonce);
-        self.send(what, TxKind::Create, code, CREATE_GAS).await?;
+        let request =
+            TransactionRequest::default().with_from(self.signer.address()).with_deploy_code(code.clone());
+        let needed = self.provider.estimate_gas(request).await;
+        let gas = needed.map_or(CREATE_GAS, |needed| needed.saturating_add(needed / 5));
+        self.send(what, TxKind::Create, code, gas).await?;
         Ok(address)
     }
 

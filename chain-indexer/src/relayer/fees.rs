@@ -6,10 +6,10 @@ use alloy::rpc::types::FeeHistory;
 
 /// The fees of the newest blocks, in wei per gas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Market {
+pub(crate) struct Market {
     /// Of the next block.
-    pub(super) base_fee: u128,
-    pub(super) tip: u128,
+    pub(crate) base_fee: u128,
+    pub(crate) tip: u128,
 }
 
 /// A transaction that offers enough is also replaced once it has waited this many times `bump_blocks`.
@@ -18,7 +18,7 @@ const PATIENCE: u64 = 8;
 impl Market {
     /// `base_fee`: of the newest block, for a node without a history. The tip is the median, over blocks that were not
     /// empty, of the highest tip in the cheaper half of a block's gas.
-    pub(super) fn of(history: Option<&FeeHistory>, base_fee: u64) -> Self {
+    pub(crate) fn of(history: Option<&FeeHistory>, base_fee: u64) -> Self {
         let next = history.and_then(|history| history.base_fee_per_gas.last().copied());
         let rewards = history.and_then(|history| history.reward.as_deref()).unwrap_or_default();
         let used = history.map(|history| history.gas_used_ratio.as_slice()).unwrap_or_default();

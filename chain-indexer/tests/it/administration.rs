@@ -3,9 +3,10 @@
 
 use crate::support::{FUNDS, OPERATORS, PAUSER, Scene, key};
 use alloy::primitives::{Address, U256};
+use alloy::providers::Provider as _;
 use alloy::sol_types::SolEvent;
 use dvp_chain_indexer::contracts::{payouts::Payouts, settler::IntentSettler};
-use dvp_chain_indexer::deploy::{CapSpec, DeployError, DeployPlan, deploy};
+use dvp_chain_indexer::deploy::{CapSpec, DeployError, DeployPlan, Deployment, deploy};
 use std::time::Duration;
 
 #[tokio::test]
@@ -171,4 +172,25 @@ async fn the_deployer_refuses_a_relayer_as_operator_and_a_cap_of_an_unknown_toke
     };
     let refused = deploy(&scene.node.rpc_url(), &scene.admin, &plan, Some(scene.deployment.clone())).await;
     assert!(matches!(refused, Err(DeployError::UnknownToken(_))), "{refused:?}");
+    let plan = DeployPlan { pausers: vec![scene.admin.address()], ..DeployPlan::default() };
+    let refused = deploy(&scene.node.rpc_url(), &scene.admin, &plan, None).await;
+    assert!(matches!(refused, Err(DeployError::AdminHasRole(_))), "{refused:?}");
+}
+
+/// A node that has lost them, or is of another chain, is no reason to deploy them again.
+#[tokio::test]
+async fn contracts_of_a_record_are_never_deployed_anew() {
+    let scene = Scene::new().await;
+    let known = scene.deployment.clone();
+    let elsewhere = Deployment { chain_id: known.chain_id + 1, ..known.clone() };
+    let lost = Deployment { anchor: Address::repeat_byte(9), ..known.clone() };
+    let before = scene.provider.get_transaction_count(scene.admin.address()).await.unwrap();
+    let again = async |record| {
+        deploy(&scene.node.rpc_url(), &scene.admin, &DeployPlan::default(), Some(record)).await
+    };
+    assert!(matches!(again(elsewhere).await, Err(DeployError::OtherChain { .. })));
+    assert!(matches!(again(lost).await, Err(DeployError::NotThere(at)) if at == Address::repeat_byte(9)));
+    assert_eq!(again(known.clone()).await.unwrap().settler, known.settler);
+    let after = scene.provider.get_transaction_count(scene.admin.address()).await.unwrap();
+    assert_eq!(before, after, "nothing was sent");
 }

@@ -159,7 +159,7 @@ impl Scene {
     ) -> TransactionReceipt {
         let nonce = rpc::mined_nonce(&self.provider, from.address(), BlockId::latest()).await.unwrap();
         let chain_id = self.deployment.chain_id;
-        let fees = Fees::for_base_fee(rpc::head(&self.provider).await.unwrap().base_fee);
+        let fees = Fees::of(rpc::head(&self.provider).await.unwrap().base_fee.into(), 0);
         let tx = Unsigned { chain_id, nonce, to, input, gas_limit, fees };
         let signed = sign(from, tx).unwrap();
         let _pending = self.provider.send_raw_transaction(&signed.raw).await.unwrap();

@@ -28,7 +28,7 @@ pub(crate) fn anchor_call(deployment: &Deployment, nonce: u64) -> Unsigned {
         to: TxKind::Call(deployment.anchor),
         input: call.abi_encode().into(),
         gas_limit: 100_000,
-        fees: Fees::for_base_fee(1_000_000_000),
+        fees: Fees::of(1_000_000_000, 0),
     }
 }
 
