@@ -197,6 +197,9 @@ impl<R: ChainReader> Indexer<R> {
         self.node = (head.number, final_reported);
         self.newest = self.newest.max(head.timestamp);
         self.look_up_accounts(&head).await?;
+        if head.hash == cursor.head_hash && self.finalize_the_read(turn, &cursor, finalized.clone()).await? {
+            return Ok(Step::Advanced);
+        }
         if head.number <= cursor.head_number {
             return self.compare_head(turn, &cursor, &head).await;
         }
@@ -358,6 +361,28 @@ impl<R: ChainReader> Indexer<R> {
             self.tail_proven.store(true, Ordering::Relaxed);
         }
         Ok(Step::Advanced)
+    }
+
+    /// Blocks become final without a new one, too: some chains make blocks only on demand.
+    async fn finalize_the_read(
+        &mut self,
+        turn: &Turn<'_, R>,
+        cursor: &Cursor,
+        finalized: Option<BlockHead>,
+    ) -> Result<bool, IndexError> {
+        let margin = self.config.finality_margin;
+        let is_newer = |block: &BlockHead| block.number.saturating_sub(margin) > cursor.final_number;
+        let Some(finalized) = finalized.filter(is_newer) else { return Ok(false) };
+        let Some(finalized) = self.agreed_on(turn.at, Some(finalized)).await else { return Ok(false) };
+        if self.known_hash(finalized.number).await? != Some(finalized.hash) {
+            return Ok(false);
+        }
+        let to = Cursor { final_number: finalized.number.saturating_sub(margin), ..cursor.clone() };
+        let mut tx = self.pool.begin().await?;
+        turn.lease.guard(&mut tx).await?;
+        store::record_blocks(&mut tx, cursor, &to, &[], &[]).await?;
+        tx.commit().await?;
+        Ok(true)
     }
 
     async fn write_run(

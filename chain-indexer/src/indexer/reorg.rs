@@ -120,37 +120,51 @@ impl<R: ChainReader> Indexer<R> {
         Ok(Step::Unwound)
     }
 
+    /// Found by bisection: a block that both have stands for all before it. A deep reorganization takes few queries.
     async fn parting(
         &self,
         node: &R,
         cursor: &Cursor,
         node_head: BlockNumber,
     ) -> Result<Parting, IndexError> {
-        let mut below = cursor.head_number + 1;
+        let known = self.known_down_to_final(cursor, node_head).await?;
+        let theirs = async |number: BlockNumber| {
+            let block = node.block(BlockId::number(number.0)).await?;
+            Ok::<_, IndexError>(block.ok_or(IndexError::Behind { number })?.hash)
+        };
+        // Those before `from` are not the node's; the one at `to` is.
+        let (mut from, mut to) = (0, known.len());
+        while let Some(&(number, hash)) = known.get(from + (to - from) / 2).filter(|_| from < to) {
+            let middle = from + (to - from) / 2;
+            if theirs(number).await? == hash { to = middle } else { from = middle + 1 }
+        }
+        match (known.get(from), known.last()) {
+            (Some(&(number, hash)), _) if number >= cursor.final_number => Ok(Parting::At(number, hash)),
+            (None, Some(&(number, ours))) if number <= cursor.final_number => {
+                Ok(Parting::Final { number, ours, theirs: theirs(number).await? })
+            }
+            // The node's chain ends below the final indexed block, with the same blocks: it lags.
+            _ => Err(IndexError::Behind { number: cursor.final_number }),
+        }
+    }
+
+    /// The indexed blocks up to the node's head, the newest first, down to one that is final.
+    async fn known_down_to_final(
+        &self,
+        cursor: &Cursor,
+        node_head: BlockNumber,
+    ) -> Result<Vec<(BlockNumber, B256)>, IndexError> {
+        let mut below = (cursor.head_number + 1).min(node_head + 1);
+        let mut all: Vec<(BlockNumber, B256)> = Vec::new();
         loop {
             let mut conn = self.pool.acquire().await?;
             let known = store::known_hashes_below(&mut conn, self.config.chain_id, below, PAGE).await?;
-            drop(conn);
-            for &(number, hash) in &known {
-                if number > node_head {
-                    continue;
-                }
-                let theirs = node.block(BlockId::number(number.0)).await?;
-                let theirs = theirs.ok_or(IndexError::Behind { number })?.hash;
-                if theirs == hash && number >= cursor.final_number {
-                    return Ok(Parting::At(number, hash));
-                }
-                if theirs == hash {
-                    // The node's chain ends below the final indexed block, with the same blocks: it lags.
-                    return Err(IndexError::Behind { number: cursor.final_number });
-                }
-                if number <= cursor.final_number {
-                    return Ok(Parting::Final { number, ours: hash, theirs });
-                }
+            let Some(&(lowest, _)) = known.last() else { return Ok(all) };
+            let last = known.iter().position(|(number, _)| *number <= cursor.final_number);
+            all.extend(known.into_iter().take(last.map_or(usize::MAX, |last| last + 1)));
+            if last.is_some() {
+                return Ok(all);
             }
-            let Some(&(lowest, _)) = known.last() else {
-                return Err(IndexError::Behind { number: cursor.final_number });
-            };
             below = lowest;
         }
     }

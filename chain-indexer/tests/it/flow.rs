@@ -1,12 +1,12 @@
 //! From commands to facts: indexer and relayer on a real node and a real database.
 
-use crate::support::node::Reader;
+use crate::support::node::{Node, Reader};
 use crate::support::{Chain, FUNDS, Order, Running, Scene, anchor, key, raw};
 use alloy::primitives::{B256, U256};
 use alloy::providers::Provider;
 use alloy::signers::local::PrivateKeySigner;
 use dvp_chain_indexer::ChainWallets;
-use dvp_chain_indexer::indexer::IndexError;
+use dvp_chain_indexer::indexer::{IndexError, Step};
 use dvp_core::chain::{WalletFacts, WalletKey, WalletReader};
 use dvp_core::secrets::{MasterKey, Vault};
 use dvp_domain::chain::{ChainCommand, ChainFact};
@@ -314,6 +314,48 @@ async fn a_chain_that_reverts_final_blocks_is_halted() {
     assert!(matches!(refused, Err(IndexError::Halted(_))), "{refused:?}");
     let refused = Reader::new(&chain).await.step().await;
     assert!(matches!(refused, Err(IndexError::Halted(_))), "a restart forgets it: {refused:?}");
+}
+
+/// Some chains make blocks only on demand.
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_become_final_without_a_new_one() {
+    let mut chain = Chain::new().await;
+    chain.config.finality_margin = 0;
+    chain.mined(20).await;
+    let head = chain.scene.provider.get_block_number().await.unwrap();
+    let node = Node::of(&chain);
+    node.wrong().finalized = head - 10;
+    let mut reader = Reader::over(&chain, std::slice::from_ref(&node)).await;
+    let mut last = 0;
+    for finalized in [head - 10, head - 4, head] {
+        node.wrong().finalized = finalized;
+        reader.read_to_the_head().await;
+        let now: i64 = chain.one("select final_number from chain_cursor").await;
+        assert_eq!(now.cast_unsigned(), finalized, "after {last}");
+        last = finalized;
+    }
+}
+
+/// With an endpoint that takes a tenth of a second for an answer it would otherwise outlast the indexer's lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deep_reorganization_takes_few_queries() {
+    for depth in [1, 64, 150, 299] {
+        let mut chain = Chain::new().await;
+        (chain.config.finality_margin, chain.config.range_margin) = (0, 0);
+        chain.mined(400).await;
+        let head = chain.scene.provider.get_block_number().await.unwrap();
+        let node = Node::of(&chain);
+        (node.wrong().head, node.wrong().finalized) = (head - 1, head - 300);
+        let mut reader = Reader::over(&chain, std::slice::from_ref(&node)).await;
+        reader.read_to_the_head().await;
+        (node.wrong().head, node.wrong().forked, node.wrong().branch) = (head, head - depth, 1);
+        let before = node.wrong().asked;
+        assert!(matches!(reader.step().await, Ok(Step::Unwound)), "{depth}");
+        let now: i64 = chain.one("select head_number from chain_cursor").await;
+        assert_eq!(now.cast_unsigned(), head - depth - 1);
+        let asked = node.wrong().asked - before;
+        assert!(asked <= 16, "{depth} blocks: {asked} queries");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

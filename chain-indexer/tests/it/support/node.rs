@@ -26,6 +26,8 @@ pub(crate) struct Wrong {
     /// Its `finalized` is this many blocks below the real one, in fifteen of sixteen answers.
     pub(crate) final_lag: u64,
     requested: u64,
+    /// How often it was asked for a block.
+    pub(crate) asked: u64,
     /// From this block on its blocks have other hashes, which the branch's number changes.
     pub(crate) forked: u64,
     pub(crate) branch: u8,
@@ -126,6 +128,7 @@ impl ChainReader for Node {
     }
 
     async fn block(&self, id: BlockId) -> Result<Option<BlockHead>, TransportError> {
+        self.wrong().asked += 1;
         let (id, lag) = self.wrong().instead_of(id);
         let mut block = self.inner.block(id).await?;
         if lag > 0 {
