@@ -467,7 +467,7 @@ impl Relayer {
             return Ok(());
         }
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
-        let balance = self.provider().get_balance(signer).block_id(BlockId::hash(head.hash)).await?;
+        let balance = rpc::balance(self.provider(), signer, BlockId::hash(head.hash)).await?;
         let balance = u128::try_from(balance).unwrap_or(u128::MAX);
         let labels = [("chain", self.config.name.clone()), ("account", signer.to_string())];
         gauge!("dvp_relayer_balance_wei", &labels).set(wei(balance));

@@ -5,14 +5,17 @@
 
 use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder;
-use alloy::primitives::{Address, B256, Bloom, Bytes, U256};
+use alloy::primitives::{Address, B256, Bloom, Bytes, U64, U256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
 use alloy::rpc::client::{BatchRequest, RpcClient, Waiter};
+use alloy::rpc::json_rpc::RpcRecv;
 use alloy::rpc::types::{Block, TransactionRequest};
 use alloy::sol_types::SolCall;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::text::{TEXT_MAX, clean};
+use serde::Serialize;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 mod announced;
@@ -22,6 +25,8 @@ pub(crate) use transport::without_secrets;
 
 use transport::HttpTransport;
 
+/// JSON-RPC's code of parameters that are not understood.
+const INVALID_PARAMS: i64 = -32602;
 /// The time limit of one HTTP exchange with the endpoint.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -86,6 +91,28 @@ pub async fn head(provider: &DynProvider) -> Result<BlockHead, TransportError> {
     block(provider, BlockId::latest()).await?.ok_or(RpcError::NullResp)
 }
 
+/// A request that is about a block, which is its last parameter: a hash as EIP-1898 names it, or as it is for endpoints
+/// that do not know that.
+async fn at_block<T: RpcRecv>(
+    provider: &DynProvider,
+    method: &'static str,
+    about: &impl Serialize,
+    at: BlockId,
+) -> Result<T, TransportError> {
+    let about = serde_json::to_value(about).map_err(TransportError::ser_err)?;
+    let named = match at.as_block_hash() {
+        Some(hash) => json!({"blockHash": hash}),
+        None => serde_json::to_value(at).map_err(TransportError::ser_err)?,
+    };
+    let ask = async |block: Value| provider.raw_request::<_, T>(method.into(), (about.clone(), block)).await;
+    match (ask(named).await, at.as_block_hash()) {
+        (Err(RpcError::ErrorResp(refused)), Some(hash)) if refused.code == INVALID_PARAMS => {
+            ask(json!(hash)).await
+        }
+        (answer, _) => answer,
+    }
+}
+
 /// Calls a view at a block; answers that do not decode are an error.
 pub async fn view<C: SolCall>(
     provider: &DynProvider,
@@ -94,7 +121,7 @@ pub async fn view<C: SolCall>(
     at: BlockId,
 ) -> Result<C::Return, TransportError> {
     let request = TransactionRequest::default().with_to(to).with_input(call.abi_encode());
-    let answer: Bytes = provider.call(request).block(at).await?;
+    let answer: Bytes = at_block(provider, "eth_call", &request, at).await?;
     C::abi_decode_returns(&answer).map_err(TransportErrorKind::custom)
 }
 
@@ -143,7 +170,7 @@ pub async fn simulate(
 ) -> Result<Simulated, TransportError> {
     let request =
         TransactionRequest::default().with_from(from).with_to(to).with_input(input).with_gas_limit(gas);
-    match provider.call(request).block(at).await {
+    match at_block(provider, "eth_call", &request, at).await {
         Ok(answer) => Ok(Simulated::Succeeds(answer)),
         Err(error) => reverted(error).map(|(data, message)| Simulated::Reverts { data, message }),
     }
@@ -202,7 +229,17 @@ fn worded_data(data: &str) -> Option<Bytes> {
 
 /// The number of transactions mined from an account: its next nonce.
 pub async fn mined_nonce(provider: &DynProvider, of: Address, at: BlockId) -> Result<u64, TransportError> {
-    provider.get_transaction_count(of).block_id(at).await
+    let count: U64 = at_block(provider, "eth_getTransactionCount", &of, at).await?;
+    Ok(count.to())
+}
+
+/// What an account has of the chain's coin.
+pub(crate) async fn balance(
+    provider: &DynProvider,
+    of: Address,
+    at: BlockId,
+) -> Result<U256, TransportError> {
+    at_block(provider, "eth_getBalance", &of, at).await
 }
 
 /// `value` as the chain writes amounts; `None` unless it is a plain decimal integer.

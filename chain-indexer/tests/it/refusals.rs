@@ -82,3 +82,39 @@ async fn locks_are_made_on_chains_whose_blocks_name_any_gas() {
         assert!(turns <= 3 && transactions == 1, "{block_gas}: {transactions} in {turns} turns");
     }
 }
+
+/// Wants the object of EIP-1898 where a block is given by its hash, or does not know it.
+struct Formal(DynProvider, bool);
+
+impl Answers for Formal {
+    async fn answer(&self, call: &Value) -> Value {
+        let is_bare = |given: &Value| given.as_str().is_some_and(|text| text.len() == 66);
+        let is_refused = |given: &Value| if self.1 { is_bare(given) } else { given["blockHash"].is_string() };
+        let method = call["method"].as_str().unwrap_or_default();
+        let by_block =
+            ["eth_call", "eth_getTransactionCount", "eth_getBalance", "eth_estimateGas", "eth_getCode"];
+        let last = call["params"].as_array().and_then(|params| params.last());
+        if by_block.contains(&method) && last.is_some_and(is_refused) {
+            let error = json!({"code": -32602, "message": "invalid argument 1: an object is wanted"});
+            return json!({"jsonrpc": "2.0", "id": call["id"], "error": error});
+        }
+        forward(&self.0, call).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_are_named_as_eip_1898_says_or_as_the_endpoint_takes_it() {
+    for wants_object in [true, false] {
+        let mut chain = Chain::new().await;
+        chain.config.rpc_url = serve(Arc::new(Formal(chain.scene.provider.clone(), wants_object))).await;
+        let order = orders(&chain.scene, 1).await.remove(0);
+        chain.command("one", chain.scene.create_command(&order)).await;
+        let mut relayer = chain.relayer();
+        let lease = chain.lease("relayer").await;
+        for _ in 0..2 {
+            relayer.turn(&lease).await.unwrap();
+            chain.mined(1).await;
+        }
+        assert_eq!(chain.scene.state(order.id).await, 1, "{wants_object}");
+    }
+}
