@@ -193,6 +193,8 @@ pub struct Relayer {
     /// Derives preimages, and encrypts the signed bytes that contain them.
     vault: Arc<Vault>,
     balance_checked: Mutex<Option<Instant>>,
+    /// What the account had then, in wei.
+    balance: Mutex<u128>,
     /// The block whose fees were recorded last, and when.
     fees_noted: Mutex<Option<(Instant, B256)>>,
     /// The highest reported block, and when it was first reported.
@@ -243,6 +245,7 @@ impl Relayer {
             failures: signer::Failures::default(),
             vault,
             balance_checked: Mutex::default(),
+            balance: Mutex::new(u128::MAX),
             fees_noted: Mutex::default(),
             newest: (BlockNumber::FIRST, Instant::now()),
             is_out_of_funds: AtomicBool::new(false),
@@ -480,6 +483,7 @@ impl Relayer {
             tracing::error!(%signer, balance, limit, "relayer account is low on funds for gas");
         }
         self.is_out_of_funds.store(balance == 0, Ordering::Relaxed);
+        *self.balance.lock() = balance;
         *self.balance_checked.lock() = Some(Instant::now());
         Ok(())
     }

@@ -439,7 +439,15 @@ impl Relayer {
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let fees = scene.turn.market.first(&self.config.fees);
         let commands: Vec<i64> = items.iter().map(|item| item.row.id).collect();
+        let (cost, balance) = (u128::from(gas_limit).saturating_mul(fees.max_fee), *self.balance.lock());
         let mut conn = self.pool.acquire().await?;
+        if cost > balance {
+            // The other accounts take them; this one takes none before its balance was looked at again.
+            tracing::error!(%signer, balance, cost, "relayer account cannot pay for a transaction: it takes none");
+            self.is_out_of_funds.store(true, Ordering::Relaxed);
+            store::note_unable(&mut conn, chain_id, signer).await?;
+            return Ok(Signing::NotNow);
+        }
         let nonce = store::find_next_nonce(&mut conn, chain_id, signer, scene.mined).await?;
         drop(conn);
         let to = TxKind::Call(call.to);

@@ -1,8 +1,8 @@
 //! Nodes that take less of a transaction than others, or name more gas for a block than any has.
 
 use crate::batches::orders;
-use crate::support::Chain;
 use crate::support::answers::{Answers, forward, serve};
+use crate::support::{Chain, raw};
 use alloy::providers::{DynProvider, Provider as _};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -116,5 +116,23 @@ async fn blocks_are_named_as_eip_1898_says_or_as_the_endpoint_takes_it() {
             chain.mined(1).await;
         }
         assert_eq!(chain.scene.state(order.id).await, 1, "{wants_object}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_cannot_pay_for_a_batch_takes_no_nonce_for_it() {
+    let chain = Chain::new().await;
+    let orders = orders(&chain.scene, 6).await;
+    for order in &orders {
+        chain.command(&format!("order-{}", order.id), chain.scene.create_command(order)).await;
+    }
+    let account = chain.scene.relayer.address();
+    let lease = chain.lease("relayer").await;
+    let slots = "select count(*) from nonce_slot";
+    for (wei, taken) in [("0x38d7ea4c68000", 0), ("0x8ac7230489e80000", 1)] {
+        let _: Value = raw(&chain.scene.provider, "anvil_setBalance", json!([account, wei])).await;
+        chain.mined(1).await;
+        chain.relayer().turn(&lease).await.unwrap();
+        assert_eq!(chain.one::<i64>(slots).await, taken, "{wei}");
     }
 }

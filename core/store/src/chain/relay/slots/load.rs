@@ -16,7 +16,7 @@ pub struct Load {
     pub kind: Option<CommandKind>,
     /// Transactions of the requested account.
     pub own: u64,
-    /// The gas limits of all accounts' transactions.
+    /// The gas limits of all accounts' transactions. Those of another account that stands still count for five minutes.
     pub gas: u64,
 }
 
@@ -25,7 +25,9 @@ pub async fn find_load(
     chain_id: u64,
     signer: Address,
 ) -> Result<Vec<Load>, StoreError> {
-    let sql = "select kind, count(*) filter (where signer = $2) as own, sum(gas)::bigint as gas
+    let sql = "select kind, count(*) filter (where signer = $2) as own, 
+                coalesce(sum(gas) filter (where signer = $2 or created_at > clock_timestamp() - interval '5 minutes'),
+                         0)::bigint as gas
          from nonce_slot
          where chain_id = $1 and state in ('signed', 'broadcast')
          group by kind";
