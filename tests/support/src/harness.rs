@@ -360,7 +360,10 @@ impl<D: Database> Harness<D> {
             assert!(self.decide("jo", reference, action.clone()).await.unwrap().is_proposal);
             match self.decide("mika", reference, action.clone()).await {
                 Err(ResolveError::Moved) => None,
-                decided => Some(assert!(!decided.unwrap().is_proposal)),
+                decided => {
+                    assert!(!decided.unwrap().is_proposal);
+                    Some(())
+                }
             }
         })
         .await;
