@@ -65,6 +65,12 @@ pub struct FeePolicy {
 }
 
 impl FeePolicy {
+    /// For a transaction of this gas: no node takes one that may cost more.
+    pub(crate) fn within(self, gas: u64) -> Self {
+        let most = self.tx_fee_max_wei.checked_div(u128::from(gas)).unwrap_or(u128::MAX);
+        Self { cap_wei: self.cap_wei.min(most), ..self }
+    }
+
     /// Whether nodes take a batch of commands as one transaction.
     pub(crate) fn takes(&self, bytes: usize, gas: u64, max_fee: u128) -> bool {
         bytes <= self.tx_bytes_max && u128::from(gas).saturating_mul(max_fee) <= self.tx_fee_max_wei

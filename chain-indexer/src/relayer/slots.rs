@@ -338,8 +338,8 @@ impl Relayer {
         })
     }
 
-    /// Takes the later half of the commands out of a transaction that no node has taken yet: the next turn makes it anew
-    /// with the others, under the same nonce, so that one of the two counts at most. `false`: it cannot be smaller.
+    /// Takes the later half of the commands out of a transaction that is in no block: the next turn makes it anew with the
+    /// others, under the same nonce, so that one of the two counts at most. `false`: it cannot be smaller.
     async fn halve(&self, attempt: &TxAttempt, turn: Turn<'_>) -> Result<bool, RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let mut tx = self.pool.begin().await?;
@@ -365,14 +365,17 @@ impl Relayer {
         let Turn { lease, head, market } = turn;
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
-        let Some(fees) = market.raised(offer, &self.config.fees) else {
-            self.tell_capped(old, market);
+        let unsigned = repriced(old, &self.open(old)?, chain_id, offer)?;
+        let policy = self.config.fees.within(unsigned.gas_limit);
+        let Some(fees) = market.raised(offer, &policy) else {
+            // Half of it may pay twice as much for its gas.
+            if policy.cap_wei == self.config.fees.cap_wei || !self.halve(old, turn).await? {
+                self.tell_capped(old, market);
+            }
             return Ok(());
         };
         // Without a signature the old one stays, and is broadcast again.
-        let Ok(signed) = self.signed(repriced(old, &self.open(old)?, chain_id, fees)?).await else {
-            return Ok(());
-        };
+        let Ok(signed) = self.signed(Unsigned { fees, ..unsigned }).await else { return Ok(()) };
         let attempt = self.kept(old.nonce, old.attempt + 1, &signed, fees, head)?;
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
@@ -402,9 +405,18 @@ impl Relayer {
         let Turn { lease, head, market } = turn;
         let (chain_id, signer, nonce) = (self.config.chain_id, self.account.address(), slot.nonce);
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
-        // At the cap the same fees must suffice: the node accepts the transaction unless it still has the old one.
-        let fees = market.raised(offer, &self.config.fees).unwrap_or(offer);
         let gas_limit = slot.gas.min(plan::ceiling(head.gas_limit));
+        let fees = if slot.state == SlotState::Signed {
+            // No node has taken the old one: it need not be outbid.
+            let first = market.first(&self.config.fees);
+            Fees {
+                max_fee: first.max_fee.max(offer.max_fee),
+                priority_fee: first.priority_fee.max(offer.priority_fee),
+            }
+        } else {
+            // At the cap the same fees must suffice: the node accepts the transaction unless it still has the old one.
+            market.raised(offer, &self.config.fees).unwrap_or(offer)
+        };
         let mut conn = self.pool.acquire().await?;
         let rows = store::list_live_commands(&mut conn, chain_id, signer, nonce).await?;
         drop(conn);

@@ -136,3 +136,36 @@ async fn an_account_that_cannot_pay_for_a_batch_takes_no_nonce_for_it() {
         assert_eq!(chain.one::<i64>(slots).await, taken, "{wei}");
     }
 }
+
+/// What nodes let a transaction cost bounds the fee of a large one. While the market is above that, it is halved.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_may_not_cost_what_the_market_wants_is_halved() {
+    let mut chain = Chain::new().await;
+    chain.config.fees.tx_fee_max_wei = 2_500_000_000_000_000;
+    let orders = orders(&chain.scene, 6).await;
+    for order in &orders {
+        chain.command(&format!("order-{}", order.id), chain.scene.create_command(order)).await;
+    }
+    chain.automine(false).await;
+    let mut relayer = chain.relayer();
+    let lease = chain.lease("relayer").await;
+    let provider = chain.scene.provider.clone();
+    for _ in 0..40 {
+        relayer.turn(&lease).await.unwrap();
+        let dear = 10_000_000_000_u64;
+        let _: Value = raw(&provider, "anvil_setNextBlockBaseFeePerGas", json!([dear])).await;
+        chain.mined(1).await;
+        chain.run("update chain_command set not_before = now()").await;
+        chain.run("update tx_attempt set last_broadcast_at = last_broadcast_at - interval '1 minute'").await;
+        let mut locked = 0;
+        for order in &orders {
+            locked += usize::from(chain.scene.state(order.id).await == 1);
+        }
+        if locked == orders.len() {
+            let transactions = provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap();
+            assert!((2..=6).contains(&transactions), "{transactions} transactions");
+            return;
+        }
+    }
+    panic!("the locks were not made");
+}
