@@ -163,7 +163,7 @@ impl SandboxChain {
             // Contracts of an earlier build, which do not deal in the coin.
             plan.caps.retain(|cap| cap.token != WRAPPED_COIN);
         }
-        let deployment = deploy(&rpc, admin, &plan, known).await.map_err(|error| match error {
+        let deployment = deploy(&rpc, admin, &plan, known.clone()).await.map_err(|error| match error {
             DeployError::NotThere(_) => {
                 anyhow::anyhow!("the chain in this directory lost its contracts; start in a new directory")
             }
