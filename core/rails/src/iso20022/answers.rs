@@ -8,7 +8,7 @@ use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 use super::camt029::{self, RecallReport};
 use super::schema::{Message, Violation, check};
 use super::statement::{self, Statement, WrongStatement};
-use super::text::{booked_at, time};
+use super::text::{booked_at, boolean, decimal, time};
 use super::xml::{Document, Node, Unreadable};
 
 /// The content of a report.
@@ -28,7 +28,7 @@ pub enum Word {
     TakenBack { at: DateTime<Utc>, amount: Option<Booked> },
 }
 
-/// A booked amount as the bank has written it, and its currency.
+/// A booked amount in its shortest form, and its currency.
 pub type Booked = (String, String);
 
 /// How the bank gives a debit back.
@@ -207,7 +207,7 @@ fn entries_of(body: &Node, of: &str, now: DateTime<Utc>) -> Vec<PaymentReport> {
 fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Option<Word> {
     let status = entry.text_at("Sts/Cd").or(entry.text_at("Sts/Prtry"))?;
     let direction = payment.text_at("CdtDbtInd").or(entry.text_at("CdtDbtInd"))?;
-    let is_reversal = matches!(entry.text_at("RvslInd"), Some("true" | "1"));
+    let is_reversal = entry.text_at("RvslInd").and_then(boolean) == Some(true);
     let returned = payment.child("RtrInf");
     match (direction, status) {
         (_, "INFO") => None,
@@ -237,5 +237,5 @@ fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Opti
 /// The payment's own amount, or that of an entry of this payment `alone`.
 fn booked_amount(entry: &Node, payment: &Node, alone: bool) -> Option<Booked> {
     let amount = payment.child("Amt").or_else(|| entry.child("Amt").filter(|_| alone))?;
-    Some((amount.text.clone(), amount.attribute("Ccy")?.to_owned()))
+    Some((decimal(&amount.text)?, amount.attribute("Ccy")?.to_owned()))
 }

@@ -7,7 +7,7 @@
 
 use dvp_domain::currency;
 
-use super::text::{iban, is_bic};
+use super::text::{boolean, date, date_time, decimal, iban, is_bic};
 use super::xml::{Document, Node};
 
 const PAIN_001: &str = include_str!("pain.001.001.09.rules");
@@ -184,9 +184,9 @@ fn check_text(kind: &str, node: &Node) -> Result<(), String> {
     let text = node.text.as_str();
     let length = text.chars().count();
     let fits = match kind {
-        "date" => is_date(text),
-        "datetime" => is_datetime(text),
-        "bool" => matches!(text, "true" | "false" | "0" | "1"),
+        "date" => date(text).is_some(),
+        "datetime" => date_time(text).is_some(),
+        "bool" => boolean(text).is_some(),
         "count" => (1..=15).contains(&length) && text.chars().all(|c| c.is_ascii_digit()),
         "decimal" => is_decimal(text, 18, 17),
         "money" => return check_money(node),
@@ -197,7 +197,7 @@ fn check_text(kind: &str, node: &Node) -> Result<(), String> {
         "uuid4" => is_uuid4(text),
         _ => {
             if let Some(most) = kind.strip_prefix("text").and_then(|most| most.parse().ok()) {
-                (1..=most).contains(&length) && !text.chars().any(char::is_control)
+                (1..=most).contains(&length) && !text.chars().any(is_refused)
             } else {
                 kind.split('|').any(|word| word == text)
             }
@@ -214,8 +214,7 @@ fn check_money(node: &Node) -> Result<(), String> {
     if currency.len() != 3 || !currency.chars().all(|c| c.is_ascii_uppercase()) {
         return Err(format!("{currency:?} is no currency"));
     }
-    let places = text.split_once('.').map_or(0, |(_, places)| places.trim_end_matches('0').len());
-    if !is_decimal(text, 18, 5) || places > usize::from(exponent(currency)) {
+    if !is_decimal(text, 18, usize::from(exponent(currency).min(5))) {
         return Err(format!("{text:?} is no amount of {currency}"));
     }
     Ok(())
@@ -226,24 +225,19 @@ pub fn exponent(currency: &str) -> u8 {
     currency::exponent(currency).unwrap_or(2)
 }
 
+/// A number that is not negative, of so many digits and so many of them behind the point.
 fn is_decimal(text: &str, digits_most: usize, places_most: usize) -> bool {
-    let (whole, places) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
-    !whole.is_empty()
-        && digits(whole)
-        && digits(places)
-        && !text.ends_with('.')
-        && places.len() <= places_most
-        && whole.len() + places.len() <= digits_most
+    decimal(text).is_some_and(|number| {
+        let (whole, places) = number.split_once('.').unwrap_or((&number, ""));
+        !number.starts_with('-')
+            && places.len() <= places_most
+            && whole.trim_start_matches('0').len() + places.len() <= digits_most
+    })
 }
 
-fn is_date(text: &str) -> bool {
-    text.parse::<chrono::NaiveDate>().is_ok() && text.len() == 10
-}
-
-/// With or without an offset: the standard allows both.
-fn is_datetime(text: &str) -> bool {
-    chrono::DateTime::parse_from_rfc3339(text).is_ok() || text.parse::<chrono::NaiveDateTime>().is_ok()
+/// What no text may hold: all control characters but those that break lines.
+fn is_refused(letter: char) -> bool {
+    letter.is_control() && !matches!(letter, '\t' | '\n' | '\r')
 }
 
 fn is_uuid4(text: &str) -> bool {

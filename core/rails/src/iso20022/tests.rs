@@ -366,6 +366,54 @@ fn only_a_booked_debit_is_a_payment_and_a_returned_credit_a_return() {
 }
 
 #[test]
+fn every_form_that_the_types_of_a_schema_have_is_read() {
+    let plain = "<Amt Ccy='USD'>99.35</Amt><CdtDbtInd>CRDT</CdtDbtInd><RvslInd>true</RvslInd><Sts><Cd>BOOK</Cd></Sts>\
+                 <BookgDt><Dt>2026-11-20</Dt></BookgDt><BkTxCd/><NtryDtls><TxDtls><Refs><EndToEndId>E1</EndToEndId>\
+                 </Refs></TxDtls></NtryDtls>";
+    let returned = |at: &str| {
+        let (at, amount) = (at.parse().unwrap(), Some(("99.35".to_owned(), "USD".to_owned())));
+        let word = Word::Returned { reason: "NARR".into(), at, amount, by: GivenBack::Reversal };
+        [PaymentReport { of: PaymentSubject::Payment("E1".into()), word }]
+    };
+    let day = returned("2026-11-20T00:00:00Z");
+    let (date, supplement) = ("<Dt>2026-11-20</Dt>", "</TxDtls>");
+    for (from, to) in [
+        ("true", "1"),
+        ("true", " true "),
+        ("99.35", "+99.350"),
+        ("99.35", "099.35"),
+        ("99.35", "\n  99.35\n"),
+        ("99.35", "<![CDATA[99.35]]>"),
+        ("99.35", "99<!-- point -->.35"),
+        ("99.35", "<?bank page?>&#57;9.35"),
+        ("E1", "\r\n\tE1\r\n"),
+        ("BOOK", "\n BOOK"),
+        (date, "<Dt>2026-11-20+01:00</Dt>"),
+        (date, "<Dt>2026-11-20Z</Dt>"),
+        (date, "<DtTm>2026-11-20T00:00:00</DtTm>"),
+        (date, "<DtTm>2026-11-20T01:00:00.000000+01:00</DtTm>"),
+        (date, "<DtTm>2026-11-19T24:00:00Z</DtTm>"),
+        (supplement, "<RmtInf><Ustrd>line one\nline\ttwo</Ustrd></RmtInf></TxDtls>"),
+        (supplement, "<AddtlTxInf>line one\nline\ttwo</AddtlTxInf></TxDtls>"),
+        (
+            supplement,
+            "<SplmtryData><Envlp><x:Any xmlns:x='urn:bank'><x:EndToEndId>E2</x:EndToEndId><Amt xmlns=''/></x:Any>\
+             </Envlp></SplmtryData></TxDtls>",
+        ),
+    ] {
+        let entry = plain.replacen(from, to, 1);
+        assert_ne!(entry, plain, "{from}");
+        assert_eq!(said(&notification(&entry)), day, "{to}");
+    }
+    // Prefixes, and namespaces that are declared and not used.
+    let prefixed = String::from_utf8(notification(plain)).unwrap();
+    let prefixed = prefixed.replace("</", "</n:").replace('<', "<n:").replace("<n:/n:", "</n:");
+    let prefixed =
+        prefixed.replace("xmlns=", "xmlns:xsi='http://www.w3.org/2001/XMLSchema-instance' xmlns:n=");
+    assert_eq!(said(prefixed.as_bytes()), day);
+}
+
+#[test]
 fn files_that_are_not_answers_are_refused() {
     let order = order(PayoutMethod::Ach).render();
     let half: String = order.chars().take(300).collect();

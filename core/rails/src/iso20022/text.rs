@@ -1,6 +1,6 @@
 //! Characters, account numbers, amounts and times in bank files. Pure.
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
+use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use dvp_domain::money::Minor;
 
 use super::xml::Node;
@@ -145,11 +145,82 @@ pub fn fixed(amount: Minor, exponent: u8) -> String {
 
 /// An amount of a bank file in minor units: exact, or `None`.
 pub fn minor(text: &str, exponent: u8) -> Option<Minor> {
-    // Trailing zeros beyond the currency's places have no meaning.
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let kept = fraction.trim_end_matches('0');
-    let exact = if kept.is_empty() { whole.to_owned() } else { format!("{whole}.{kept}") };
-    Minor::parse_decimal(&exact, exponent).ok()
+    Minor::parse_decimal(&decimal(text)?, exponent).ok()
+}
+
+/// A number in any form of xs:decimal (`+1.00`, `.5`, `100.`) in its shortest one.
+pub fn decimal(text: &str) -> Option<String> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let all_digits = [whole, fraction].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    if !all_digits || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let sign = if whole == "0" && fraction.is_empty() { "" } else { sign };
+    Some(if fraction.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") })
+}
+
+/// A value of xs:boolean.
+pub fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "true" | "1" => Some(true),
+        "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// A value of xs:date. It is the day that the bank names, in whatever zone.
+pub fn date(text: &str) -> Option<NaiveDate> {
+    let (day, zone) = text.split_at_checked(10)?;
+    let is_formed = day.bytes().enumerate().all(|(n, byte)| match n {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    (is_formed && (zone.is_empty() || offset(zone).is_some())).then(|| day.parse().ok())?
+}
+
+/// A value of xs:dateTime; without a zone it is of UTC.
+pub fn date_time(text: &str) -> Option<DateTime<Utc>> {
+    let (day, clock) = text.split_once('T')?;
+    let (clock, zone) = clock.find(['Z', '+', '-']).map_or((clock, ""), |zone| clock.split_at(zone));
+    let offset = if zone.is_empty() { TimeDelta::zero() } else { offset(zone)? };
+    let is_formed = clock.bytes().enumerate().all(|(n, byte)| match n {
+        2 | 5 => byte == b':',
+        8 => byte == b'.',
+        _ => byte.is_ascii_digit(),
+    });
+    let day = date(day).filter(|_| is_formed && clock.len() >= 8 && !clock.ends_with('.'))?;
+    // The end of a day may be written as its 24th hour.
+    let is_end =
+        clock.strip_prefix("24:00:00").is_some_and(|rest| rest.bytes().all(|b| matches!(b, b'.' | b'0')));
+    let at = if is_end {
+        day.succ_opt()?.and_time(NaiveTime::MIN)
+    } else {
+        day.and_time(NaiveTime::parse_from_str(clock, "%H:%M:%S%.f").ok()?)
+    };
+    at.and_utc().checked_sub_signed(offset)
+}
+
+/// A zone of a date or a time: `Z`, or up to fourteen hours from UTC.
+fn offset(zone: &str) -> Option<TimeDelta> {
+    if zone == "Z" {
+        return Some(TimeDelta::zero());
+    }
+    let (sign, clock) = zone.split_at_checked(1)?;
+    let (hours, minutes) = clock.split_once(':').filter(|_| clock.len() == 5)?;
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<i64>().ok())?;
+    let minutes = digits(hours)? * 60 + digits(minutes).filter(|minutes| *minutes < 60)?;
+    let minutes = match sign {
+        "+" => minutes,
+        "-" => -minutes,
+        _ => return None,
+    };
+    (minutes.abs() <= 14 * 60).then(|| TimeDelta::minutes(minutes))
 }
 
 /// The booking date of an entry, or else its value date.
@@ -158,13 +229,9 @@ pub(super) fn booked_at(entry: &Node) -> Option<DateTime<Utc>> {
     dates.into_iter().find_map(|path| entry.text_at(path)).and_then(time)
 }
 
-/// A time with an offset, or without one as UTC, or a date as the beginning of the day.
+/// A time, or a date as the beginning of the day.
 pub(super) fn time(text: &str) -> Option<DateTime<Utc>> {
-    DateTime::parse_from_rfc3339(text)
-        .map(|at| at.to_utc())
-        .ok()
-        .or_else(|| text.parse::<NaiveDateTime>().ok().map(|at| at.and_utc()))
-        .or_else(|| text.parse::<NaiveDate>().ok()?.and_hms_opt(0, 0, 0).map(|at| at.and_utc()))
+    date_time(text).or_else(|| Some(date(text)?.and_time(NaiveTime::MIN).and_utc()))
 }
 
 #[cfg(test)]
@@ -207,7 +274,50 @@ mod tests {
     }
 
     #[test]
+    fn dates_times_and_booleans_are_read_in_every_form_of_their_types() {
+        for text in ["2026-11-28", "2026-11-28Z", "2026-11-28+01:00", "2026-11-28-14:00"] {
+            assert_eq!(date(text), NaiveDate::from_ymd_opt(2026, 11, 28), "{text}");
+            assert_eq!(time(text), "2026-11-28T00:00:00Z".parse().ok(), "{text}");
+        }
+        for (text, wanted) in [
+            ("2026-11-28T01:02:03", "2026-11-28T01:02:03Z"),
+            ("2026-11-28T01:02:03Z", "2026-11-28T01:02:03Z"),
+            ("2026-11-28T01:02:03.5+01:00", "2026-11-28T00:02:03.5Z"),
+            ("2026-11-28T01:02:03.123456789012-05:30", "2026-11-28T06:32:03.123456789Z"),
+            ("2026-11-28T24:00:00.0", "2026-11-29T00:00:00Z"),
+        ] {
+            assert_eq!(time(text), wanted.parse().ok(), "{text}");
+        }
+        for wrong in [
+            "",
+            "2026-11-2",
+            "2026-11-31",
+            "2026/11/28",
+            "2026-11-28+1",
+            "2026-11-28+15:00",
+            "2026-11-28 01:02:03",
+            "2026-11-28T01:02",
+            "2026-11-28T25:00:00",
+            "2026-11-28T01:02:03.",
+            "2026-11-28T24:00:01",
+            "2026-11-2é",
+        ] {
+            assert_eq!(time(wrong), None, "{wrong}");
+        }
+        let read = ["true", "1", "false", "0", "yes", ""].map(boolean);
+        assert_eq!(read, [Some(true), Some(true), Some(false), Some(false), None, None]);
+    }
+
+    #[test]
     fn amounts_are_exact_or_refused() {
+        for (text, wanted) in
+            [("100.", 10_000), (".5", 50), ("+1.00", 100), ("00.10", 10), ("0", 0), ("-0.00", 0)]
+        {
+            assert_eq!(minor(text, 2), Some(Minor::new(wanted)), "{text}");
+        }
+        for wrong in ["", ".", "+", "1,00", "1e2", "--1", "1.2.3", "NaN"] {
+            assert_eq!(minor(wrong, 2), None, "{wrong}");
+        }
         assert_eq!(minor("99.350", 2), Some(Minor::new(9935)));
         assert_eq!(minor("99", 2), Some(Minor::new(9900)));
         assert_eq!(minor("99.355", 2), None);

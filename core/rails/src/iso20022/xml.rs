@@ -1,5 +1,4 @@
-//! The subset of XML that ISO 20022 uses: elements of one namespace with text or children, no custom entities, no
-//! document type. Pure.
+//! The subset of XML that ISO 20022 uses: elements with text or children, no custom entities, no document type. Pure.
 //!
 //! Invariant: input is limited in size, depth and number of elements before it is interpreted.
 
@@ -14,7 +13,8 @@ pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 const DEPTH_MAX: usize = 40;
 const ELEMENTS_MAX: usize = 500_000;
 
-/// An element: its local name, attributes, and either text or children.
+/// An element: its local name, attributes, and either text or children. White space in a text that was read is one space,
+/// which is the value of every type but a plain text: and there a bank breaks lines at will.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Node {
     pub name: String,
@@ -112,7 +112,8 @@ impl Document {
         out
     }
 
-    /// Parses a document. Prefixes are dropped from names; every element must be in the root's namespace.
+    /// Parses a document. Prefixes are dropped from names, and what is of another namespace than the root is passed
+    /// over: the standard leaves room for it.
     pub fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
         let refuse = |why: &str| Err(Unreadable(why.to_owned()));
         if bytes.len() > BYTES_MAX {
@@ -120,13 +121,13 @@ impl Document {
         }
         let Ok(text) = std::str::from_utf8(bytes) else { return refuse("not UTF-8") };
         let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
+        let wrong = |error: quick_xml::Error| Unreadable(error.to_string());
         let mut namespace: Option<String> = None;
         let mut open: Vec<Node> = Vec::new();
         let mut root = None;
         let mut elements = 0;
         loop {
-            let (resolved, event) =
-                reader.read_resolved_event().map_err(|error| Unreadable(error.to_string()))?;
+            let (resolved, event) = reader.read_resolved_event().map_err(wrong)?;
             match event {
                 Event::Start(start) | Event::Empty(start) if root.is_some() => {
                     return refuse(&format!("{} after the document's end", start.local_name().into_inner()));
@@ -136,18 +137,28 @@ impl Document {
                     if open.len() >= DEPTH_MAX || elements > ELEMENTS_MAX {
                         return refuse("too deep or too many elements");
                     }
-                    let ResolveResult::Bound(bound) = resolved else {
-                        return refuse("an element of no namespace");
+                    let bound = match resolved {
+                        ResolveResult::Bound(bound) => Some(bound.into_inner()),
+                        ResolveResult::Unbound => None,
+                        ResolveResult::Unknown(_) => return refuse("a prefix without a namespace"),
                     };
-                    let known = namespace.get_or_insert_with(|| bound.into_inner().to_owned());
-                    if known != bound.into_inner() {
-                        return refuse("elements of several namespaces");
+                    let is_empty = matches!(event, Event::Empty(_));
+                    match (bound, &namespace) {
+                        (bound, Some(known)) if bound != Some(known) => {
+                            if !is_empty {
+                                reader.read_to_end(start.name()).map_err(wrong)?;
+                            }
+                            continue;
+                        }
+                        (Some(bound), None) => namespace = Some(bound.to_owned()),
+                        (None, None) => return refuse("an element of no namespace"),
+                        (_, Some(_)) => {}
                     }
                     let node = element(start)?;
-                    if matches!(event, Event::Start(_)) {
-                        open.push(node);
-                    } else {
+                    if is_empty {
                         close(&mut open, &mut root, node);
+                    } else {
+                        open.push(node);
                     }
                 }
                 Event::End(_) => {
@@ -194,9 +205,8 @@ fn element(start: &BytesStart<'_>) -> Result<Node, Unreadable> {
 }
 
 fn close(open: &mut [Node], root: &mut Option<Node>, mut node: Node) {
-    if !node.children.is_empty() && node.text.trim().is_empty() {
-        node.text.clear();
-    }
+    let words = node.text.split([' ', '\t', '\n', '\r']).filter(|word| !word.is_empty());
+    node.text = words.collect::<Vec<_>>().join(" ");
     match open.last_mut() {
         Some(parent) => parent.children.push(node),
         None => *root = Some(node),
@@ -245,7 +255,7 @@ mod tests {
             "<D><A/></D>",
             "<!DOCTYPE D [<!ENTITY e 'x'>]><D xmlns='urn:x'>&e;</D>",
             "<D xmlns='urn:x'>&e;</D>",
-            "<D xmlns='urn:x'><A xmlns='urn:y'/></D>",
+            "<D xmlns='urn:x'><p:A/></D>",
             "<D xmlns='urn:x'/><D xmlns='urn:x'/>",
             "x<D xmlns='urn:x'/>",
             deep.as_str(),
