@@ -29,7 +29,7 @@ use super::answers::{self, FileError};
 use super::schema::Message;
 use super::statement::Statement;
 use super::text::iban;
-use super::xml::BYTES_MAX;
+use super::xml::{BYTES_MAX, decode};
 use super::{BankError, BankFiles, ReceivedFile, recalls, take_word};
 
 /// How long an unreadable file stays in the inbox without a change.
@@ -208,7 +208,8 @@ impl BankFiles {
         }
         if known {
             // The parser has read it: it is text. A database holds no NUL.
-            let content = String::from_utf8_lossy(content).replace('\0', "");
+            let content =
+                decode(content).unwrap_or_else(|_| String::from_utf8_lossy(content)).replace('\0', "");
             bank_messages::insert_document(&mut tx, &digest, &content).await?;
         }
         for statement in &answer.statements {
