@@ -24,6 +24,7 @@
 pub mod answers;
 pub mod camt029;
 pub mod camt056;
+mod entry;
 pub mod folder;
 mod given;
 pub mod instruction;
@@ -410,7 +411,8 @@ fn new_payment(request: &RailRequest, instruction: &Instruction) -> NewBankPayme
 #[derive(Debug, Clone, Copy)]
 struct ReceivedFile<'a> {
     pub name: &'a str,
-    pub message: Message,
+    /// With its version.
+    pub message: &'a str,
     pub digest: [u8; 32],
 }
 
@@ -423,7 +425,7 @@ impl ReceivedFile<'_> {
         said: &str,
     ) -> Result<(), BankError> {
         let file = clean(self.name, ID_MAX);
-        let received = NewBankMessage { execution, said, message: self.message.name(), file: &file };
+        let received = NewBankMessage { execution, said, message: self.message, file: &file };
         Ok(bank_messages::insert_received(tx, received, &self.digest).await?)
     }
 }

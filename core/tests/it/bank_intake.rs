@@ -103,6 +103,28 @@ async fn an_unreadable_file_is_refused_with_an_alarm_that_an_operator_clears() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_is_not_understood_is_an_alarm_and_the_others_count() {
+    let scene = BankScene::new().await;
+    let answers = answered(&scene, "k").await;
+    let booked = String::from_utf8(answers[1].1.clone()).unwrap();
+    let broken = "<Ntry><Amt Ccy=\"USD\">one</Amt></Ntry></Ntfctn>";
+    let content = booked.replacen("</Ntfctn>", broken, 1);
+    assert_ne!(content, booked);
+    for name in ["first", "again"] {
+        drop_into(&scene.files.folder().inbox(), name, content.as_bytes()).await.unwrap();
+        assert_eq!(scene.files.take_in().await.unwrap(), 1);
+        assert!(is_paid(&scene, "k").await);
+        assert_eq!(scene.harness.count(OPEN).await, 1);
+    }
+    assert_eq!(count(scene.files.folder().quarantine()).await, 0);
+    assert_eq!(count(scene.files.folder().archive()).await, 2);
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let alarms = bank::list_alarms(&mut conn, 10).await.unwrap();
+    assert_eq!(alarms.len(), 1, "{alarms:?}");
+    assert!(alarms[0].alarm.ends_with("one is no amount of USD"), "{alarms:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_the_longest_name_is_archived_beside_another_one_of_that_name() {
     let scene = BankScene::new().await;
     let files = patient(&scene);

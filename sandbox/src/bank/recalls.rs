@@ -30,7 +30,8 @@ pub(super) struct Recall {
 
 /// Whether a file asks for a payment back.
 pub(super) fn is_recall(content: &[u8]) -> bool {
-    Document::read(content).is_ok_and(|document| Message::of(&document) == Some(Message::Camt056))
+    Document::read(content)
+        .is_ok_and(|document| Message::of(&document).is_some_and(|(message, _)| message == Message::Camt056))
 }
 
 /// The end-to-end id of the payment that a request is about, and its case: a request that breaks the schema has none.

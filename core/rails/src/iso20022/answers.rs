@@ -1,14 +1,18 @@
-//! Parses the bank's files. What is stored or shown of their texts is cleaned; ids that name our payments are compared as
+//! Parses the bank's files by the meaning of the fields that are needed, whatever the version of the message. What is not
+//! understood is set aside by itself, and the rest counts. What is stored or shown of their texts is cleaned; ids that name our payments are compared as
 //! they are. Pure.
+
+use std::ops::RangeInclusive;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::payment::PaymentSubject;
 use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 
 use super::camt029::{self, RecallReport};
-use super::schema::{Message, Violation, check};
-use super::statement::{self, Statement, WrongStatement};
-use super::text::{booked_at, boolean, decimal, time};
+use super::entry::{self, Direction, Entry, EntryPayment, EntryStatus};
+use super::schema::{Message, unknown_elements};
+use super::statement::{self, Statement};
+use super::text::time;
 use super::xml::{Document, Node, Unreadable};
 
 /// The content of a report.
@@ -63,11 +67,15 @@ pub struct PaymentReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedFile {
     pub message: Message,
+    /// The message's name with its version.
+    pub name: String,
     pub message_id: String,
     pub said: Vec<PaymentReport>,
     /// What a file of statements has.
     pub statements: Vec<Statement>,
     pub recalls: Vec<RecallReport>,
+    /// The parts that are not understood, and why. The others count.
+    pub set_aside: Vec<String>,
 }
 
 /// Why the file cannot be imported.
@@ -75,93 +83,172 @@ pub struct ParsedFile {
 pub enum FileError {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    #[error("unsupported message: {0}")]
+    #[error("{0}")]
     UnknownMessage(String),
-    #[error("schema violations: {0:?}")]
-    Invalid(Vec<Violation>),
-    #[error(transparent)]
-    Statement(#[from] WrongStatement),
+    /// None of its parts is understood.
+    #[error("{}", .0.join("; "))]
+    SetAside(Vec<String>),
+}
+
+/// The versions in which the fields that are read have the same meaning.
+const fn versions(message: Message) -> Option<RangeInclusive<u8>> {
+    match message {
+        Message::Pain002 | Message::Camt029 => Some(3..=14),
+        Message::Camt052 | Message::Camt053 | Message::Camt054 => Some(2..=13),
+        Message::Pain001 | Message::Camt056 => None,
+    }
 }
 
 /// Parses a file of the bank. `now` is used where the bank gives no time.
 pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<ParsedFile, FileError> {
     let document = Document::read(bytes)?;
-    let message = match Message::of(&document) {
-        Some(message @ (Message::Pain002 | Message::Camt029 | Message::Camt053 | Message::Camt054)) => {
-            message
-        }
-        Some(Message::Pain001 | Message::Camt056) | None => {
-            return Err(FileError::UnknownMessage(document.namespace));
-        }
+    let name = clean(document.namespace.rsplit(':').next().unwrap_or_default(), ID_MAX);
+    let known =
+        Message::of(&document).and_then(|(message, version)| Some((message, version, versions(message)?)));
+    let Some((message, version, versions)) = known else {
+        let namespace = clean(&document.namespace, ID_MAX);
+        return Err(FileError::UnknownMessage(format!("{namespace} is no message that is read")));
     };
-    let mut violations = check(message, &document);
-    if !violations.is_empty() {
-        violations.truncate(5);
-        return Err(FileError::Invalid(violations));
+    if !versions.contains(&version) {
+        let (first, last) = versions.into_inner();
+        return Err(FileError::UnknownMessage(format!(
+            "{name} is not read: of this message the versions {first:02} to {last} are"
+        )));
     }
-    let body = document.root.children.first().cloned().unwrap_or_default();
+    let nothing = Node::default();
+    let body = document.root.children.first().unwrap_or(&nothing);
     let message_id =
         clean(body.text_at("GrpHdr/MsgId").or(body.text_at("Assgnmt/Id")).unwrap_or_default(), ID_MAX);
-    let (mut statements, mut recalls) = (Vec::new(), Vec::new());
-    let said = match message {
-        Message::Pain002 => status_report(&body, now),
-        Message::Camt053 => {
-            statements = body.all("Stmt").map(statement::read).collect::<Result<_, _>>()?;
-            entries_of(&body, "Stmt", now)
+    let (said, statements, recalls, set_aside) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut file = ParsedFile { message, name, message_id, said, statements, recalls, set_aside };
+    match message {
+        Message::Pain002 => file.said = status_report(body, now, &mut file.set_aside),
+        Message::Camt029 => file.recalls = camt029::read(body, &mut file.set_aside),
+        Message::Camt052 => file.read_reports(body, "Rpt", now),
+        Message::Camt053 => file.read_statements(body, now),
+        Message::Camt054 | Message::Pain001 | Message::Camt056 => file.read_reports(body, "Ntfctn", now),
+    }
+    if version <= message.version() {
+        let unknown = unknown_elements(message, &document);
+        file.set_aside.extend(unknown.into_iter().map(|path| format!("unknown element {path}")));
+    }
+    let has_nothing = file.said.is_empty() && file.statements.is_empty() && file.recalls.is_empty();
+    if has_nothing && !file.set_aside.is_empty() {
+        return Err(FileError::SetAside(file.set_aside));
+    }
+    Ok(file)
+}
+
+impl ParsedFile {
+    fn read_reports(&mut self, body: &Node, of: &str, now: DateTime<Utc>) {
+        for report in body.all(of) {
+            let entries = entry::read_all(report, &mut self.set_aside);
+            self.said.extend(words(&entries, now, &mut self.set_aside));
         }
-        Message::Camt029 => {
-            recalls = camt029::read(&body);
-            Vec::new()
+        if body.child(of).is_none() {
+            self.set_aside.push(format!("the message has no {of}"));
         }
-        Message::Camt054 | Message::Pain001 | Message::Camt056 => entries_of(&body, "Ntfctn", now),
-    };
-    Ok(ParsedFile { message, message_id, said, statements, recalls })
+    }
+
+    fn read_statements(&mut self, body: &Node, now: DateTime<Utc>) {
+        let page = body.text_at("GrpHdr/MsgPgntn/PgNb");
+        for node in body.all("Stmt") {
+            let before = self.set_aside.len();
+            let entries = entry::read_all(node, &mut self.set_aside);
+            let is_complete = self.set_aside.len() == before;
+            let said = words(&entries, now, &mut self.set_aside);
+            match statement::read(node, &entries, is_complete, page) {
+                Ok(statement) => self.statements.push(Statement { said, ..statement }),
+                Err(wrong) => {
+                    self.set_aside.push(wrong.to_string());
+                    if !wrong.is_contradiction {
+                        self.said.extend(said);
+                    }
+                }
+            }
+        }
+        if body.child("Stmt").is_none() {
+            self.set_aside.push("the message has no Stmt".to_owned());
+        }
+    }
 }
 
 /// A node that may have a status, and the status's name.
 type Level<'a> = (&'a Node, &'static str);
 
 /// A payment's own status takes precedence over that of its block, and that over the status of the message.
-fn status_report(body: &Node, now: DateTime<Utc>) -> Vec<PaymentReport> {
+fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<String>) -> Vec<PaymentReport> {
     let mut said = Vec::new();
-    let Some(group) = body.child("OrgnlGrpInfAndSts") else { return said };
+    let nothing = Node::default();
+    let group = body.sole("OrgnlGrpInfAndSts").unwrap_or_else(|why| {
+        set_aside.push(why);
+        None
+    });
+    let group = group.unwrap_or(&nothing);
     let of_group = (group, "GrpSts");
     let mut is_detailed = false;
-    for block in body.all("OrgnlPmtInfAndSts") {
+    for (n, block) in body.all("OrgnlPmtInfAndSts").enumerate() {
         let of_block = (block, "PmtInfSts");
-        let mut has_payments = false;
-        for payment in block.all("TxInfAndSts") {
-            let Some(id) = payment.text_at("OrgnlEndToEndId").or_else(|| payment.text_at("OrgnlInstrId"))
-            else {
-                continue;
-            };
-            has_payments = true;
-            if let Some(word) = status(&[(payment, "TxSts"), of_block, of_group], now) {
-                said.push(PaymentReport { of: PaymentSubject::Payment(id.to_owned()), word });
+        let block_id = block.text_at("OrgnlPmtInfId").filter(|id| !id.is_empty());
+        let place = block_id.map_or_else(|| format!("block {}", n + 1), |id| format!("block {id}"));
+        let payments: Vec<&Node> = block.all("TxInfAndSts").collect();
+        for (n, payment) in payments.iter().enumerate() {
+            let of = named(payment).and_then(|id| match (id, block_id) {
+                (Some(id), _) => Ok(PaymentSubject::Payment(id.to_owned())),
+                (None, Some(id)) if payments.len() == 1 => Ok(PaymentSubject::Block(id.to_owned())),
+                (None, _) => Err("it names no payment".to_owned()),
+            });
+            let word = status(&[(payment, "TxSts"), of_block, of_group], now);
+            match of.and_then(|of| Ok((of, word?))) {
+                Ok((of, Some(word))) => said.push(PaymentReport { of, word }),
+                Ok((_, None)) => {}
+                Err(why) => set_aside.push(format!("payment {} of {place}: {why}", n + 1)),
             }
         }
+        is_detailed |= !payments.is_empty();
         // A block with neither status nor reason leaves the word to the message.
         let is_silent = block.child("PmtInfSts").or(block.child("StsRsnInf")).is_none();
-        let word = if has_payments || is_silent { None } else { status(&[of_block, of_group], now) };
-        is_detailed |= has_payments || word.is_some();
-        if let (Some(word), Some(id)) = (word, block.text_at("OrgnlPmtInfId")) {
-            said.push(PaymentReport { of: PaymentSubject::Block(id.to_owned()), word });
+        if !payments.is_empty() || is_silent {
+            continue;
+        }
+        match (status(&[of_block, of_group], now), block_id) {
+            (Ok(Some(word)), Some(id)) => {
+                is_detailed = true;
+                said.push(PaymentReport { of: PaymentSubject::Block(id.to_owned()), word });
+            }
+            (Ok(None), _) => {}
+            (Ok(Some(_)), None) => set_aside.push(format!("{place}: it has no OrgnlPmtInfId")),
+            (Err(why), _) => set_aside.push(format!("{place}: {why}")),
         }
     }
-    if !is_detailed && let (Some(word), Some(id)) = (status(&[of_group], now), group.text_at("OrgnlMsgId")) {
-        said.push(PaymentReport { of: PaymentSubject::Message(id.to_owned()), word });
+    if is_detailed {
+        return said;
+    }
+    match (status(&[of_group], now), group.text_at("OrgnlMsgId").filter(|id| !id.is_empty())) {
+        (Ok(Some(word)), Some(id)) => {
+            said.push(PaymentReport { of: PaymentSubject::Message(id.to_owned()), word });
+        }
+        (Ok(None), _) => {}
+        (Ok(Some(_)), None) => set_aside.push("the message names no message of ours".to_owned()),
+        (Err(why), _) => set_aside.push(format!("the message: {why}")),
     }
     said
 }
 
+/// The id of ours that a payment in a status report has.
+fn named(payment: &Node) -> Result<Option<&str>, String> {
+    let id = payment.sole_text("OrgnlEndToEndId")?.filter(|id| *id != "NOTPROVIDED");
+    Ok(id.or(payment.sole_text("OrgnlInstrId")?))
+}
+
 /// The nearest status of these levels, from the payment outwards. The reasons of all levels count: a bank may give the
 /// status at one and the reason at another.
-fn status(levels: &[Level<'_>], now: DateTime<Utc>) -> Option<Word> {
-    let text_at = |path: &str| levels.iter().find_map(|(node, _)| node.text_at(path));
+fn status(levels: &[Level<'_>], now: DateTime<Utc>) -> Result<Option<Word>, String> {
+    let text_at = |path| levels.iter().find_map(|(node, _)| node.sole_text(path).transpose()).transpose();
     let given = || levels.iter().flat_map(|(node, _)| node.all("StsRsnInf"));
     let reasons = || given().filter_map(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
-    let code = levels.iter().find_map(|(node, name)| node.text_at(name))?;
-    Some(match code {
+    let code = levels.iter().find_map(|(node, name)| node.sole_text(name).transpose()).transpose()?;
+    Ok(Some(match code.ok_or("it has no status")? {
         "RJCT"
             if reasons()
                 .any(|code| matches!(code, "AM05" | "DUPL" | "DU01" | "DU02" | "DU03" | "DU04" | "DU05")) =>
@@ -174,29 +261,33 @@ fn status(levels: &[Level<'_>], now: DateTime<Utc>) -> Option<Word> {
             Word::Refused { reason, text: clean(&texts.collect::<Vec<_>>().join(" "), TEXT_MAX) }
         }
         "ACSC" | "ACCC" => Word::Paid {
-            at: text_at("AccptncDtTm").and_then(time).unwrap_or(now),
-            bank_reference: text_at("AcctSvcrRef").map(|text| clean(text, ID_MAX)),
+            at: match text_at("AccptncDtTm")? {
+                Some(text) => time(text).ok_or_else(|| format!("{text} is no time"))?,
+                None => now,
+            },
+            bank_reference: text_at("AcctSvcrRef")?.map(|text| clean(text, ID_MAX)),
             amount: None,
         },
         // Partly accepted: each payment has its own status.
-        "PART" => return None,
+        "PART" => return Ok(None),
         other => Word::Pending { status: clean(other, ID_MAX) },
-    })
+    }))
 }
 
-/// What the entries of notifications or statements say of payments.
-fn entries_of(body: &Node, of: &str, now: DateTime<Utc>) -> Vec<PaymentReport> {
-    let entries = body.all(of).flat_map(|notification| notification.all("Ntry"));
+/// What entries say of payments.
+fn words(entries: &[Entry<'_>], now: DateTime<Utc>, set_aside: &mut Vec<String>) -> Vec<PaymentReport> {
     let mut said = Vec::new();
-    for entry in entries {
-        let payments: Vec<&Node> = entry.all("NtryDtls").flat_map(|details| details.all("TxDtls")).collect();
-        let alone = payments.len() == 1;
-        for payment in payments {
-            let id = payment.text_at("Refs/EndToEndId").filter(|id| *id != "NOTPROVIDED");
-            if let Some(id) = id
-                && let Some(word) = booked(entry, payment, alone, now)
-            {
-                said.push(PaymentReport { of: PaymentSubject::Payment(id.to_owned()), word });
+    for entry in entries.iter().filter(|entry| entry.status != EntryStatus::Information) {
+        for (n, payment) in entry.payments.iter().enumerate() {
+            match entry.read_payment(payment) {
+                Ok(payment) => {
+                    if let Some(id) = payment.end_to_end_id
+                        && let Some(word) = booked(entry, &payment, now)
+                    {
+                        said.push(PaymentReport { of: PaymentSubject::Payment(id.to_owned()), word });
+                    }
+                }
+                Err(why) => set_aside.push(format!("payment {} of {}: {why}", n + 1, entry.place)),
             }
         }
     }
@@ -204,38 +295,26 @@ fn entries_of(body: &Node, of: &str, now: DateTime<Utc>) -> Vec<PaymentReport> {
 }
 
 /// The report of an entry about one of its payments.
-fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Option<Word> {
-    let status = entry.text_at("Sts/Cd").or(entry.text_at("Sts/Prtry"))?;
-    let direction = payment.text_at("CdtDbtInd").or(entry.text_at("CdtDbtInd"))?;
-    let is_reversal = entry.text_at("RvslInd").and_then(boolean) == Some(true);
-    let returned = payment.child("RtrInf");
-    match (direction, status) {
-        (_, "INFO") => None,
-        ("CRDT", "BOOK") if is_reversal || returned.is_some() => {
-            let reason = returned.and_then(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
-            let at = booked_at(entry).unwrap_or(now);
-            let amount = booked_amount(entry, payment, alone);
-            let by = if returned.is_some() { GivenBack::Return } else { GivenBack::Reversal };
-            Some(Word::Returned { reason: clean(reason.unwrap_or("NARR"), ID_MAX), at, amount, by })
+fn booked(entry: &Entry<'_>, payment: &EntryPayment<'_>, now: DateTime<Utc>) -> Option<Word> {
+    let (at, amount) = (entry.booked_at.unwrap_or(now), payment.amount.clone());
+    let is_booked = entry.status == EntryStatus::Booked;
+    match (payment.direction, payment.returned) {
+        (Direction::Credit, Some(reason)) if is_booked => {
+            let reason = clean(reason.unwrap_or("NARR"), ID_MAX);
+            Some(Word::Returned { reason, at, amount, by: GivenBack::Return })
         }
-        ("DBIT", "BOOK") if !is_reversal => {
-            let amount = booked_amount(entry, payment, alone);
-            let reference = payment.text_at("Refs/AcctSvcrRef").or(entry.text_at("AcctSvcrRef"));
-            let at = booked_at(entry).unwrap_or(now);
-            Some(Word::Paid { at, bank_reference: reference.map(|text| clean(text, ID_MAX)), amount })
+        (Direction::Credit, None) if is_booked && entry.is_reversal => {
+            Some(Word::Returned { reason: "NARR".to_owned(), at, amount, by: GivenBack::Reversal })
         }
-        ("DBIT", "BOOK") => {
-            let (at, amount) = (booked_at(entry).unwrap_or(now), booked_amount(entry, payment, alone));
-            Some(Word::TakenBack { at, amount })
+        (Direction::Debit, _) if is_booked && entry.is_reversal => Some(Word::TakenBack { at, amount }),
+        (Direction::Debit, _) if is_booked => {
+            let bank_reference = payment.bank_reference.map(|text| clean(text, ID_MAX));
+            Some(Word::Paid { at, bank_reference, amount })
         }
-        ("DBIT", _) if is_reversal => None,
-        ("DBIT", _) => Some(Word::Pending { status: clean(status, ID_MAX) }),
-        _ => None,
+        (Direction::Debit, _) if !entry.is_reversal => Some(Word::Pending { status: "PDNG".to_owned() }),
+        (Direction::Credit | Direction::Debit, _) => None,
     }
 }
 
-/// The payment's own amount, or that of an entry of this payment `alone`.
-fn booked_amount(entry: &Node, payment: &Node, alone: bool) -> Option<Booked> {
-    let amount = payment.child("Amt").or_else(|| entry.child("Amt").filter(|_| alone))?;
-    Some((decimal(&amount.text)?, amount.attribute("Ccy")?.to_owned()))
-}
+#[cfg(test)]
+mod tests;

@@ -18,50 +18,64 @@ pub struct RecallReport {
 type Levels<'a> = [Option<(&'a Node, &'static str)>; 3];
 
 /// Reads the answers of one message. A payment's own status takes precedence over its block's or message's, and that
-/// over the confirmation of the whole.
-pub fn read(body: &Node) -> Vec<RecallReport> {
-    let status = body.child("Sts");
-    let confirmed = status.and_then(|status| status.text_at("Conf")).unwrap_or("no confirmation");
+/// over the confirmation of the whole. What cannot be understood is described in `set_aside`.
+pub(super) fn read(body: &Node, set_aside: &mut Vec<String>) -> Vec<RecallReport> {
+    let confirmed = match body.sole_text("Sts/Conf") {
+        Ok(confirmed) => confirmed,
+        Err(why) => {
+            set_aside.push(why);
+            return Vec::new();
+        }
+    };
     let case = body.child("RslvdCase");
     let mut said = Vec::new();
+    let mut add = |place: &str, of: &Node, levels: Levels<'_>| match report(of, levels, case, confirmed) {
+        Ok(report) => said.push(report),
+        Err(why) => set_aside.push(format!("{place}: {why}")),
+    };
+    let mut is_detailed = false;
     for details in body.all("CxlDtls") {
         let group = details.child("OrgnlGrpInfAndSts");
         let of_group = group.map(|group| (group, "GrpCxlSts"));
-        let before = said.len();
-        for payment in details.all("TxInfAndSts") {
-            said.push(report(payment, [Some((payment, "TxCxlSts")), of_group, None], case, confirmed));
+        for (n, payment) in details.all("TxInfAndSts").enumerate() {
+            let place = format!("payment {}", n + 1);
+            add(&place, payment, [Some((payment, "TxCxlSts")), of_group, None]);
         }
-        for block in details.all("OrgnlPmtInfAndSts") {
+        for (n, block) in details.all("OrgnlPmtInfAndSts").enumerate() {
             let of_block = Some((block, "PmtInfCxlSts"));
-            let payments = said.len();
-            for payment in block.all("TxInfAndSts") {
-                said.push(report(
-                    payment,
-                    [Some((payment, "TxCxlSts")), of_block, of_group],
-                    case,
-                    confirmed,
-                ));
+            let place = format!("block {}", n + 1);
+            for (n, payment) in block.all("TxInfAndSts").enumerate() {
+                let place = format!("payment {} of {place}", n + 1);
+                add(&place, payment, [Some((payment, "TxCxlSts")), of_block, of_group]);
             }
-            if said.len() == payments {
-                said.push(report(block, [of_block, of_group, None], case, confirmed));
+            if block.child("TxInfAndSts").is_none() {
+                add(&place, block, [of_block, of_group, None]);
             }
         }
-        if said.len() == before
-            && let Some(group) = group
-        {
-            said.push(report(group, [of_group, None, None], case, confirmed));
+        let has_parts = details.child("TxInfAndSts").or(details.child("OrgnlPmtInfAndSts")).is_some();
+        if let Some(group) = group.filter(|_| !has_parts) {
+            add("the message", group, [of_group, None, None]);
         }
+        is_detailed |= has_parts || group.is_some();
     }
-    if said.is_empty() {
-        said.push(report(body, [None, None, None], case, confirmed));
+    if !is_detailed {
+        add("the message", body, [None, None, None]);
     }
     said
 }
 
-fn report(of: &Node, levels: Levels<'_>, case: Option<&Node>, confirmed: &str) -> RecallReport {
+fn report(
+    of: &Node,
+    levels: Levels<'_>,
+    case: Option<&Node>,
+    confirmed: Option<&str>,
+) -> Result<RecallReport, String> {
     let nodes = || levels.iter().flatten();
-    let code = nodes().find_map(|(node, name)| node.text_at(name).filter(|code| *code != "PACR"));
-    let answer = match code.unwrap_or(confirmed) {
+    let mut code = None;
+    for (node, name) in nodes() {
+        code = code.or(node.sole_text(name)?.filter(|code| *code != "PACR"));
+    }
+    let answer = match code.or(confirmed).ok_or("it has no status")? {
         "ACCR" | "CNCL" => RecallAnswer::Accepted,
         "PECR" => RecallAnswer::PartlyAccepted,
         "RJCR" => {
@@ -86,7 +100,7 @@ fn report(of: &Node, levels: Levels<'_>, case: Option<&Node>, confirmed: &str) -
         }
         payment => RecallSubject { case, payment },
     };
-    RecallReport { of, answer }
+    Ok(RecallReport { of, answer })
 }
 
 fn payment(of: &Node, levels: &Levels<'_>) -> Option<PaymentSubject> {

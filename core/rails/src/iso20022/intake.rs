@@ -193,7 +193,8 @@ impl BankFiles {
         workers::at(Step::BankFileWrite, name).await?;
         let digest: [u8; 32] = Sha256::digest(content).into();
         let mut tx = self.pool.begin().await?;
-        let received = ReceivedFile { name, message: answer.message, digest };
+        let received = ReceivedFile { name, message: &answer.name, digest };
+        let mut set_aside = answer.set_aside.clone();
         let (mut unknown, mut known) = (0, false);
         for said in &answer.said {
             let is_ours = take_word(&mut tx, said, &received).await?;
@@ -206,35 +207,51 @@ impl BankFiles {
             known |= is_ours;
             unknown += i64::from(!is_ours);
         }
+        let mut has_statement = false;
+        for statement in &answer.statements {
+            let Statement { account, currency, id, .. } = statement;
+            if !self.is_ours(statement) {
+                error!(name, account, currency, statement = id, "bank statement of an unknown account");
+                unknown += 1;
+            } else if take_statement(&mut tx, statement, digest).await? == StatementTaken::Conflict {
+                set_aside.push(format!("statement {id} came before and said something else"));
+                continue;
+            }
+            has_statement = true;
+            for said in &statement.said {
+                known |= take_word(&mut tx, said, &received).await?;
+            }
+        }
+        let refusal = (!set_aside.is_empty()).then(|| clean(&set_aside.join("; "), TEXT_MAX));
+        if let Some(refusal) = &refusal
+            && answer.said.is_empty()
+            && answer.recalls.is_empty()
+            && !has_statement
+        {
+            tx.rollback().await?;
+            return self.refuse(name, digest, refusal).await;
+        }
         if known {
             // The parser has read it: it is text. A database holds no NUL.
             let content =
                 decode(content).unwrap_or_else(|_| String::from_utf8_lossy(content)).replace('\0', "");
             bank_messages::insert_document(&mut tx, &digest, &content).await?;
         }
-        for statement in &answer.statements {
-            if !self.is_ours(statement) {
-                let Statement { account, currency, id, .. } = statement;
-                error!(name, account, currency, statement = id, "bank statement of an unknown account");
-                unknown += 1;
-            } else if take_statement(&mut tx, statement, digest).await? == StatementTaken::Conflict {
-                tx.rollback().await?;
-                let refusal = format!("statement {} came before and said something else", statement.id);
-                return self.refuse(name, digest, &refusal).await;
-            }
-        }
         let file = BankFile {
             digest,
             name: &clean(name, ID_MAX),
-            message: Some(answer.message.name()),
+            message: Some(&answer.name),
             message_id: Some(&answer.message_id),
-            refusal: None,
+            refusal,
             unknown,
         };
         let first = store::insert_file(&mut tx, &file).await?;
         tx.commit().await?;
         if unknown > 0 && first {
             error!(name, unknown, "bank file names unknown payments or accounts");
+        }
+        for part in set_aside.iter().filter(|_| first) {
+            error!(name, part, "part of a bank file is set aside, the rest counts");
         }
         let (words, statements, recalls) = (answer.said.len(), answer.statements.len(), answer.recalls.len());
         info!(name, first, words, statements, recalls, "bank file imported");
@@ -282,7 +299,8 @@ async fn take_statement(
     statement: &Statement,
     file: [u8; 32],
 ) -> Result<StatementTaken, BankError> {
-    let Statement { account, currency, id, page, begins_at, ends_at, opening, closing, entries } = statement;
+    let Statement { account, currency, id, page, begins_at, ends_at, opening, closing, entries, said: _ } =
+        statement;
     let new = NewStatement {
         account,
         currency,

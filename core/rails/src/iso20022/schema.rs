@@ -13,6 +13,7 @@ use super::xml::{Document, Node};
 const PAIN_001: &str = include_str!("pain.001.001.09.rules");
 const PAIN_002: &str = include_str!("pain.002.001.10.rules");
 const CAMT_029: &str = include_str!("camt.029.001.09.rules");
+const CAMT_052: &str = include_str!("camt.052.001.08.rules");
 const CAMT_053: &str = include_str!("camt.053.001.08.rules");
 const CAMT_054: &str = include_str!("camt.054.001.08.rules");
 const CAMT_056: &str = include_str!("camt.056.001.08.rules");
@@ -25,6 +26,8 @@ pub enum Message {
     Pain002,
     /// Resolution of investigation: the answer to a recall.
     Camt029,
+    /// Account report: a statement of the day so far.
+    Camt052,
     /// Bank to customer statement.
     Camt053,
     /// Debit and credit notification.
@@ -34,14 +37,24 @@ pub enum Message {
 }
 
 impl Message {
-    pub const ALL: [Self; 6] =
-        [Self::Pain001, Self::Pain002, Self::Camt029, Self::Camt053, Self::Camt054, Self::Camt056];
+    pub const ALL: [Self; 7] = [
+        Self::Pain001,
+        Self::Pain002,
+        Self::Camt029,
+        Self::Camt052,
+        Self::Camt053,
+        Self::Camt054,
+        Self::Camt056,
+    ];
+
+    /// Its name, with the version in which it is written.
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pain001 => "pain.001.001.09",
             Self::Pain002 => "pain.002.001.10",
             Self::Camt029 => "camt.029.001.09",
+            Self::Camt052 => "camt.052.001.08",
             Self::Camt053 => "camt.053.001.08",
             Self::Camt054 => "camt.054.001.08",
             Self::Camt056 => "camt.056.001.08",
@@ -61,15 +74,30 @@ impl Message {
             Self::Pain001 => PAIN_001,
             Self::Pain002 => PAIN_002,
             Self::Camt029 => CAMT_029,
+            Self::Camt052 => CAMT_052,
             Self::Camt053 => CAMT_053,
             Self::Camt054 => CAMT_054,
             Self::Camt056 => CAMT_056,
         }
     }
 
-    /// The message whose namespace a document has.
-    pub fn of(document: &Document) -> Option<Self> {
-        Self::ALL.into_iter().find(|message| message.namespace() == document.namespace)
+    /// The rule of the root, and with it all the others.
+    fn rule(self) -> Option<Rule> {
+        let mut lines = self.rules().lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+        siblings(&mut lines.by_ref().peekable(), 0).into_iter().next()
+    }
+
+    /// The message that a document is, in whatever version, and the version.
+    pub fn of(document: &Document) -> Option<(Self, u8)> {
+        let (message, version) = document.namespace.rsplit(':').next()?.rsplit_once('.')?;
+        let version = version.parse().ok().filter(|_| version.len() == 2)?;
+        let of = |one: &Self| one.name().rsplit_once('.').is_some_and(|(name, _)| name == message);
+        Some((Self::ALL.into_iter().find(of)?, version))
+    }
+
+    /// The version whose rules are known.
+    pub fn version(self) -> u8 {
+        self.name().rsplit_once('.').and_then(|(_, version)| version.parse().ok()).unwrap_or_default()
     }
 }
 
@@ -97,15 +125,31 @@ pub fn check(message: Message, document: &Document) -> Vec<Violation> {
         found.push(Violation { path: String::new(), what: format!("namespace {}", document.namespace) });
         return found;
     }
-    let mut lines = message.rules().lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let mut lines = lines.by_ref().peekable();
-    for rule in siblings(&mut lines, 0) {
-        if rule.name == document.root.name {
-            check_node(&rule, &document.root, rule.name, &mut found);
-            return found;
+    match message.rule().filter(|rule| rule.name == document.root.name) {
+        Some(rule) => check_node(&rule, &document.root, rule.name, &mut found),
+        None => found.push(Violation { path: document.root.name.clone(), what: "unknown element".into() }),
+    }
+    found
+}
+
+/// The elements of a document that its message does not have, by the rules of the known version.
+pub fn unknown_elements(message: Message, document: &Document) -> Vec<String> {
+    fn walk(rule: &Rule, node: &Node, path: &str, found: &mut Vec<String>) {
+        if rule.kind == "skip" || rule.children.is_empty() {
+            return;
+        }
+        for child in &node.children {
+            let path = format!("{path}/{}", child.name);
+            match rule.children.iter().find(|rule| rule.name == child.name) {
+                Some(rule) => walk(rule, child, &path, found),
+                None => found.push(path),
+            }
         }
     }
-    found.push(Violation { path: document.root.name.clone(), what: "unknown element".into() });
+    let mut found = Vec::new();
+    if let Some(rule) = message.rule() {
+        walk(&rule, &document.root, rule.name, &mut found);
+    }
     found
 }
 

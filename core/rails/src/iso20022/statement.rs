@@ -5,8 +5,10 @@
 use chrono::{DateTime, Days, NaiveTime, Utc};
 use sha2::{Digest as _, Sha256};
 
+use super::answers::PaymentReport;
+use super::entry::{Direction, Entry, EntryStatus, direction, money};
 use super::schema::exponent;
-use super::text::{booked_at, minor, time};
+use super::text::{minor, time};
 use super::xml::Node;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct Statement {
     pub opening: i128,
     pub closing: i128,
     pub entries: Vec<StatementEntry>,
+    /// What it says of payments.
+    pub said: Vec<PaymentReport>,
 }
 
 /// A booked entry, or one payment of a batch that the bank itemizes. Positive amounts are credits.
@@ -37,7 +41,8 @@ pub struct StatementEntry {
 impl Statement {
     /// SHA-256 of all that counts in it.
     pub fn digest(&self) -> [u8; 32] {
-        let Self { account, currency, id, page, begins_at, ends_at, opening, closing, entries } = self;
+        let Self { account, currency, id, page, begins_at, ends_at, opening, closing, entries, said: _ } =
+            self;
         let mut hasher = Sha256::new();
         let mut add = |text: &str| {
             hasher.update(text.as_bytes());
@@ -57,18 +62,25 @@ impl Statement {
 pub struct WrongStatement {
     pub id: String,
     pub what: String,
+    /// Its entries and its balances are understood and contradict each other: none of them counts.
+    pub is_contradiction: bool,
 }
 
-/// Reads one `Stmt` of a message that is as the schema has it.
-pub fn read(node: &Node) -> Result<Statement, WrongStatement> {
+/// Reads one `Stmt` with its entries. `is_complete`: all of them are understood. `page`: that of its message.
+pub(super) fn read(
+    node: &Node,
+    entries: &[Entry<'_>],
+    is_complete: bool,
+    page: Option<&str>,
+) -> Result<Statement, WrongStatement> {
     let id = node.text_at("Id").unwrap_or_default().to_owned();
-    let wrong = |what: String| WrongStatement { id: id.clone(), what };
+    let lacking = |what: String| WrongStatement { id: id.clone(), what, is_contradiction: false };
     let account = node.text_at("Acct/Id/IBAN").or_else(|| node.text_at("Acct/Id/Othr/Id"));
-    let account = account.ok_or_else(|| wrong("names no account".into()))?.to_owned();
+    let account = account.ok_or_else(|| lacking("names no account".into()))?.to_owned();
     let balances: Vec<&Node> = node.all("Bal").collect();
     let of_first = || balances.first().and_then(|balance| balance.child("Amt")?.attribute("Ccy"));
     let currency = node.text_at("Acct/Ccy").or_else(of_first);
-    let currency = currency.ok_or_else(|| wrong("names no currency".into()))?.to_owned();
+    let currency = currency.ok_or_else(|| lacking("names no currency".into()))?.to_owned();
     let kind = |balance: &&&Node| balance.text_at("Tp/CdOrPrtry/Cd").unwrap_or_default().to_owned();
     // On a page in the middle the balances are interim ones.
     let opening = balances.iter().find(|one| matches!(kind(one).as_str(), "OPBD" | "PRCD"));
@@ -76,35 +88,35 @@ pub fn read(node: &Node) -> Result<Statement, WrongStatement> {
     let closing = balances.iter().find(|one| kind(one) == "CLBD");
     let closing = closing.or_else(|| balances.iter().rev().find(|one| kind(one) == "ITBD"));
     let (Some(opening), Some(closing)) = (opening, closing) else {
-        return Err(wrong("has no opening or no closing balance".into()));
+        return Err(lacking("has no opening or no closing balance".into()));
     };
     if std::ptr::eq(*opening, *closing) {
-        return Err(wrong("has one balance only".into()));
+        return Err(lacking("has one balance only".into()));
     }
-    let amount = |node: &Node| {
-        signed(node, &currency).ok_or_else(|| wrong(format!("has an amount that is not of {currency}")))
-    };
-    let (begins_at, ends_at) = times(node, closing).ok_or_else(|| wrong("has no date".into()))?;
-    let statement = Statement {
-        opening: amount(opening)?,
-        closing: amount(closing)?,
-        entries: entries(node, &currency, ends_at)
-            .ok_or_else(|| wrong(format!("has an entry that is not of {currency}")))?,
-        page: node.text_at("StmtPgntn/PgNb").and_then(|page| page.parse().ok()).unwrap_or(1),
+    let (begins_at, ends_at) = times(node, closing).ok_or_else(|| lacking("has no date".into()))?;
+    let balance =
+        |node: &Node| balance(node, &currency).map_err(|why| lacking(format!("has a wrong balance: {why}")));
+    let (opening, closing) = (balance(opening)?, balance(closing)?);
+    let page = node.text_at("StmtPgntn/PgNb").or(page).and_then(|page| page.parse().ok()).unwrap_or(1);
+    let entries = booked(entries, &currency, ends_at)
+        .ok_or_else(|| lacking(format!("has an entry that is not of {currency}")))?;
+    let sum = entries.iter().fold(opening, |sum: i128, entry| sum.saturating_add(entry.amount));
+    if sum != closing {
+        let what = format!("opens with {opening}, closes with {closing}, and its entries lead to {sum}");
+        return Err(WrongStatement { id, what, is_contradiction: is_complete });
+    }
+    Ok(Statement {
         account,
-        currency: currency.clone(),
-        id: id.clone(),
+        currency,
+        id,
+        page,
         begins_at,
         ends_at,
-    };
-    let sum = statement.entries.iter().fold(statement.opening, |sum, entry| sum.saturating_add(entry.amount));
-    if sum != statement.closing {
-        let Statement { opening, closing, .. } = statement;
-        return Err(wrong(format!(
-            "opens with {opening}, closes with {closing}, and its entries lead to {sum}"
-        )));
-    }
-    Ok(statement)
+        opening,
+        closing,
+        entries,
+        said: Vec::new(),
+    })
 }
 
 /// From its period, or else the day of its closing balance.
@@ -119,48 +131,32 @@ fn times(node: &Node, closing: &Node) -> Option<(DateTime<Utc>, DateTime<Utc>)> 
     Some((day, if is_day { day.checked_add_days(Days::new(1))? } else { end }))
 }
 
-/// An amount with its direction, in minor units of a currency.
-fn signed(node: &Node, currency: &str) -> Option<i128> {
-    let amount = node.child("Amt")?;
-    let minor =
-        minor(&amount.text, exponent(currency)).filter(|_| amount.attribute("Ccy") == Some(currency))?;
-    let amount = i128::try_from(minor.get()).ok()?;
-    Some(if node.text_at("CdtDbtInd") == Some("DBIT") { amount.checked_neg()? } else { amount })
+/// A balance in minor units of a currency. Credits are positive.
+fn balance(node: &Node, currency: &str) -> Result<i128, String> {
+    let (amount, given) = money(node.sole("Amt")?.ok_or("it has no amount")?)?;
+    let minor = minor(&amount, exponent(currency)).filter(|_| given == currency);
+    let minor = minor.and_then(|minor| i128::try_from(minor.get()).ok());
+    let minor = minor.ok_or_else(|| format!("{amount} {given} is no amount of {currency}"))?;
+    match direction(node)?.ok_or("it is neither a credit nor a debit")? {
+        Direction::Credit => Ok(minor),
+        Direction::Debit => Ok(-minor),
+    }
 }
 
 /// What is pending or informs only is no entry yet. `None`: one is of another currency.
-fn entries(node: &Node, currency: &str, ends_at: DateTime<Utc>) -> Option<Vec<StatementEntry>> {
+fn booked(entries: &[Entry<'_>], currency: &str, ends_at: DateTime<Utc>) -> Option<Vec<StatementEntry>> {
     let mut all = Vec::new();
-    for entry in node.all("Ntry") {
-        if entry.text_at("Sts/Cd").or_else(|| entry.text_at("Sts/Prtry")) != Some("BOOK") {
-            continue;
-        }
-        let amount = signed(entry, currency)?;
-        let booked_at = booked_at(entry).unwrap_or(ends_at);
-        let payments: Vec<&Node> = entry.all("NtryDtls").flat_map(|details| details.all("TxDtls")).collect();
-        let parts: Option<Vec<i128>> =
-            payments.iter().map(|payment| part(entry, payment, currency)).collect();
-        let parts = parts.filter(|parts| parts.len() > 1);
-        let parts =
-            parts.filter(|parts| parts.iter().fold(0, |sum: i128, one| sum.saturating_add(*one)) == amount);
-        match parts {
-            Some(parts) => {
-                all.extend(parts.into_iter().zip(&payments).map(|(amount, payment)| {
-                    entry_of(entry, std::slice::from_ref(payment), amount, booked_at)
-                }))
-            }
-            None => all.push(entry_of(entry, &payments, amount, booked_at)),
+    for entry in entries.iter().filter(|entry| entry.status == EntryStatus::Booked) {
+        let amount = entry.signed_amount().filter(|_| entry.amount.1 == currency)?;
+        let booked_at = entry.booked_at.unwrap_or(ends_at);
+        match &entry.parts {
+            Some(parts) => all.extend(parts.iter().zip(&entry.payments).map(|(amount, payment)| {
+                entry_of(entry.node, std::slice::from_ref(payment), *amount, booked_at)
+            })),
+            None => all.push(entry_of(entry.node, &entry.payments, amount, booked_at)),
         }
     }
     Some(all)
-}
-
-/// What one payment of a batch contributes.
-fn part(entry: &Node, payment: &Node, currency: &str) -> Option<i128> {
-    let direction = payment.text_at("CdtDbtInd").or_else(|| entry.text_at("CdtDbtInd"))?;
-    let amount = payment.child("Amt").filter(|amount| amount.attribute("Ccy") == Some(currency))?;
-    let amount = i128::try_from(minor(&amount.text, exponent(currency))?.get()).ok()?;
-    Some(if direction == "DBIT" { amount.checked_neg()? } else { amount })
 }
 
 fn entry_of(entry: &Node, payments: &[&Node], amount: i128, booked_at: DateTime<Utc>) -> StatementEntry {

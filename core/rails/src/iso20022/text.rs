@@ -3,8 +3,6 @@
 use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
 use dvp_domain::money::Minor;
 
-use super::xml::Node;
-
 /// The characters that every bank and payment system accepts.
 pub fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "/-?:().,'+ ".contains(letter)
@@ -221,12 +219,6 @@ fn offset(zone: &str) -> Option<TimeDelta> {
         _ => return None,
     };
     (minutes.abs() <= 14 * 60).then(|| TimeDelta::minutes(minutes))
-}
-
-/// The booking date of an entry, or else its value date.
-pub(super) fn booked_at(entry: &Node) -> Option<DateTime<Utc>> {
-    let dates = ["BookgDt/DtTm", "BookgDt/Dt", "ValDt/DtTm", "ValDt/Dt"];
-    dates.into_iter().find_map(|path| entry.text_at(path)).and_then(time)
 }
 
 /// A time, or a date as the beginning of the day.

@@ -94,6 +94,25 @@ impl Node {
         self.at(path).map(|node| node.text.as_str())
     }
 
+    /// The element at a path, if each of its steps is given once at most.
+    pub(super) fn sole<'a>(&'a self, path: &'a str) -> Result<Option<&'a Self>, String> {
+        let mut node = self;
+        for name in path.split('/') {
+            let mut found = node.all(name);
+            match (found.next(), found.next()) {
+                (Some(one), None) => node = one,
+                (Some(_), Some(_)) => return Err(format!("{name} is given more than once")),
+                (None, _) => return Ok(None),
+            }
+        }
+        Ok(Some(node))
+    }
+
+    /// Its text, if it has one.
+    pub(super) fn sole_text<'a>(&'a self, path: &'a str) -> Result<Option<&'a str>, String> {
+        Ok(self.sole(path)?.map(|node| node.text.as_str()).filter(|text| !text.is_empty()))
+    }
+
     fn write(&self, out: &mut String, indent: usize) {
         let pad = "  ".repeat(indent);
         out.push_str(&format!("{pad}<{}", self.name));

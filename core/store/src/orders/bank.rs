@@ -266,7 +266,8 @@ pub async fn list_alarms(conn: &mut PgConnection, limit: i64) -> Result<Vec<Bank
     let sql = "select execution as subject, false as is_file, end_to_end_id as name, alarm, updated_at as raised_at \
          from bank_payment where alarm is not null and alarm_cleared_at is null \
          union all \
-         select encode(digest, 'hex'), true, name, coalesce(refusal, unknown || ' unknown payments'), taken_at \
+         select encode(digest, 'hex'), true, name, \
+                concat_ws('; ', refusal, case when unknown > 0 then unknown || ' unknown payments' end), taken_at \
          from bank_file where (refusal is not null or unknown > 0) and cleared_at is null \
          order by raised_at, subject limit $1";
     statement::list(conn, sql, (limit,)).await
@@ -335,7 +336,7 @@ pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> R
 pub struct BankFile<'a> {
     pub digest: [u8; 32],
     pub name: &'a str,
-    pub message: Option<&'static str>,
+    pub message: Option<&'a str>,
     pub message_id: Option<&'a str>,
     pub refusal: Option<String>,
     pub unknown: i64,

@@ -48,7 +48,7 @@ fn parsed(statement: &str) -> Result<Vec<Statement>, FileError> {
 
 fn wrong(statement: &str) -> String {
     match parsed(statement) {
-        Err(FileError::Statement(wrong)) => wrong.to_string(),
+        Err(wrong @ FileError::SetAside(_)) => wrong.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -94,6 +94,25 @@ fn balances_entries_and_references_are_read() {
                             "B7",
                             "7",
                         ],
+                    },
+                ],
+                said: [
+                    PaymentReport {
+                        of: Payment(
+                            "E1",
+                        ),
+                        word: Paid {
+                            at: 2026-11-20T00:00:00Z,
+                            bank_reference: Some(
+                                "B7",
+                            ),
+                            amount: Some(
+                                (
+                                    "99.35",
+                                    "USD",
+                                ),
+                            ),
+                        },
                     },
                 ],
             },
@@ -169,5 +188,5 @@ fn a_statement_says_of_payments_what_a_notification_says() {
         amount: Some(("99.35".into(), "USD".into())),
     };
     let of = dvp_domain::payment::PaymentSubject::Payment("E1".into());
-    assert_eq!(said.unwrap().said, [PaymentReport { of, word }]);
+    assert_eq!(said.unwrap().statements.remove(0).said, [PaymentReport { of, word }]);
 }
