@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use dvp_core::ledger::reconciliation;
 use dvp_core::workflow::RailUse;
-use dvp_domain::currency::{exponent, is_bic, is_country};
+use dvp_domain::currency::{AccountNumber, account_number, exponent, is_bic, is_country};
 use dvp_domain::reconcile::Patience;
 use dvp_rails::Rail;
 use dvp_rails::iso20022::BankFiles;
@@ -102,6 +102,11 @@ impl BankSection {
             ensure!(is_country(&account.country), "{at}.country: {} is no ISO 3166 code", account.country);
             ensure!(is_bic(&account.bic), "{at}.bic: {} is no BIC", account.bic);
             ensure!(!account.name.is_empty() && !account.account.is_empty(), "{at} needs name and account");
+            ensure!(
+                account_number(&account.account) != AccountNumber::WrongIban,
+                "{at}.account: {} is no IBAN of its country's length and structure, with right check digits",
+                account.account
+            );
             let before = self.accounts.iter().take(n).any(|other| other.currency == account.currency);
             ensure!(!before, "{at}.currency: {} is there twice", account.currency);
         }

@@ -220,6 +220,11 @@ fn errors_name_the_key() {
         ),
         ("settles_after = \"1m\"", "settles_after = \"2h\"", "bank.settles_after is not between 1s and 1h"),
         ("offramp = \"simulated\"", "offramp = \"bank_files\"", "unknown variant `bank_files`"),
+        (
+            "account = \"DE8937",
+            "account = \"XX8937",
+            "bank.accounts[0].account: XX89370400440532013000 is no IBAN",
+        ),
         ("bic = \"COBADEFFXXX\"", "bic = \"COBA\"", "bank.accounts[0].bic: COBA is no BIC"),
         ("currency = \"EUR\"\naccount", "currency = \"euro\"\naccount", "bank.accounts[0].currency"),
         ("country = \"DE\"", "country = \"DEU\"", "bank.accounts[0].country"),

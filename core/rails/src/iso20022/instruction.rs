@@ -5,7 +5,7 @@ use dvp_domain::currency::{AccountNumber, account_number, exponent, is_bic};
 use dvp_domain::money::Minor;
 use serde::Deserialize;
 
-use super::text::{clearing_member, plain};
+use super::text::{clearing_member, plain, plain_name};
 use crate::{PayoutOrder, RailRequest, Unpayable};
 
 /// The account that payments are made from, as registered at its bank.
@@ -69,6 +69,14 @@ const fn refuse<T>(code: &'static str, message: &'static str) -> Result<T, Unpay
     Err(Unpayable { code, message })
 }
 
+/// The longest name of a rail.
+const fn name_max(method: PayoutMethod) -> usize {
+    match method {
+        PayoutMethod::Sepa => 70,
+        PayoutMethod::Wire | PayoutMethod::Swift | PayoutMethod::Ach => 140,
+    }
+}
+
 /// Checks from the order alone whether a bank can pay it.
 ///
 /// # Errors
@@ -109,6 +117,12 @@ impl Instruction {
         else {
             return details();
         };
+        let Some(name) = plain_name(name, name_max(method)) else {
+            return refuse(
+                "beneficiary_name_unwritable",
+                "the name has a letter that has no transcription for banks, or is longer than the rail's names",
+            );
+        };
         let account = account_of(account)?;
         let agent = agent_of(beneficiary)?;
         let instruction = Self {
@@ -117,7 +131,7 @@ impl Instruction {
             amount: order.amount,
             currency: order.currency.to_owned(),
             exponent: order.exponent,
-            name: plain(name, 140),
+            name,
             account,
             agent,
             address: address_of(beneficiary),
@@ -129,9 +143,6 @@ impl Instruction {
 
     /// Checks the rail's requirements beyond the schema.
     fn check(&self) -> Result<(), Unpayable> {
-        if self.name.is_empty() {
-            return refuse("beneficiary_name_unwritable", "the name has no character that banks take");
-        }
         if self.amount.is_zero() || Some(self.exponent) != exponent(&self.currency) {
             return refuse("amount_unwritable", "the amount cannot be written in the currency's decimals");
         }

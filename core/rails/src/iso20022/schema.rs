@@ -5,9 +5,9 @@
 //! children. `skip` is content that the schema permits and that is not checked. An element without a line is unknown,
 //! which the schema forbids.
 
-use dvp_domain::currency;
+use dvp_domain::currency::{self, is_bic};
 
-use super::text::{boolean, date, date_time, decimal, iban, is_bic};
+use super::text::{boolean, date, date_time, decimal, iban};
 use super::xml::{Document, Node};
 
 const PAIN_001: &str = include_str!("pain.001.001.09.rules");

@@ -134,6 +134,13 @@ fn an_order_that_a_rail_cannot_carry_is_refused_before_it_is_sent() {
     assert_eq!(refusal(details(|b| b.bank = Some("First National".into())), Ach), "beneficiary_bank_missing");
     assert_eq!(refusal(details(|b| b.address = None), Wire), "beneficiary_address_missing");
     assert_eq!(refusal(details(|b| b.name = Some("日本".into())), Wire), "beneficiary_name_unwritable");
+    let long = details(|b| b.name = Some("Ä".repeat(36)));
+    assert_eq!(refusal(&long, Sepa), "beneficiary_name_unwritable", "72 letters");
+    assert_eq!(refusal(&long, Wire), "taken");
+    assert_eq!(
+        refusal(details(|b| b.account = Some("XX86ABCDEFGHIJK".into())), Wire),
+        "beneficiary_account_invalid"
+    );
     assert_eq!(refusal(|r| r.exponent = 6, Wire), "amount_unwritable");
     assert_eq!(refusal(|r| r.amount = Minor::ZERO, Wire), "amount_unwritable");
 }

@@ -1,7 +1,11 @@
 //! Characters, account numbers, amounts and times in bank files. Pure.
 
 use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
+use deunicode::deunicode_char;
+use dvp_domain::currency::{AccountNumber, account_number};
 use dvp_domain::money::Minor;
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::is_combining_mark;
 
 /// The characters that every bank and payment system accepts.
 pub fn is_plain(letter: char) -> bool {
@@ -11,96 +15,79 @@ pub fn is_plain(letter: char) -> bool {
 /// Text in the agreed characters, without what they may not begin, end or contain (`/` at either end, `//`), no longer
 /// than `length_max`. A character without a counterpart becomes a space, and spaces are not doubled.
 pub fn plain(text: &str, length_max: usize) -> String {
-    let mut out = String::new();
-    for letter in text.chars() {
-        let plain = match letter {
-            letter if is_plain(letter) => letter.to_string(),
-            letter => counterpart(letter).to_owned(),
-        };
-        for letter in plain.chars() {
+    let cut: String = transcribed(text).0.chars().take(length_max).collect();
+    cut.trim_matches([' ', '/']).to_owned()
+}
+
+/// A name in the agreed characters, with all of its letters. `None`: one of them has no transcription, or it is longer than
+/// `length_max`.
+pub fn plain_name(name: &str, length_max: usize) -> Option<String> {
+    let (name, is_whole) = transcribed(name);
+    (is_whole && !name.is_empty() && name.chars().count() <= length_max).then_some(name)
+}
+
+/// A text in the agreed characters, and whether each of its letters and digits is in it.
+fn transcribed(text: &str) -> (String, bool) {
+    let (mut out, mut is_whole) = (String::new(), true);
+    for letter in text.nfc() {
+        let plain = if is_plain(letter) { Some(letter.to_string()) } else { counterpart(letter) };
+        is_whole &= plain.is_some();
+        for letter in plain.as_deref().unwrap_or(" ").chars() {
             let doubled = matches!(letter, ' ' | '/') && out.ends_with(letter);
             if !doubled {
                 out.push(letter);
             }
         }
     }
-    let cut: String = out.trim_matches([' ', '/']).chars().take(length_max).collect();
-    cut.trim_matches([' ', '/']).to_owned()
+    (out.trim_matches([' ', '/']).to_owned(), is_whole)
 }
 
-/// The usual transcription of letters outside the permitted characters.
-const fn counterpart(letter: char) -> &'static str {
-    match letter {
+/// The transcription of a character that banks do not take: a space for a sign without one. `None`: it is a letter or a
+/// digit, and has none.
+fn counterpart(letter: char) -> Option<String> {
+    let usual = match letter {
         'ä' | 'æ' => "ae",
         'ö' | 'œ' => "oe",
         'ü' => "ue",
         'Ä' | 'Æ' => "Ae",
         'Ö' | 'Œ' => "Oe",
         'Ü' => "Ue",
-        'ß' => "ss",
-        'à' | 'á' | 'â' | 'ã' | 'å' | 'ā' | 'ă' | 'ą' => "a",
-        'À' | 'Á' | 'Â' | 'Ã' | 'Å' | 'Ā' | 'Ă' | 'Ą' => "A",
-        'ç' | 'ć' | 'č' => "c",
-        'Ç' | 'Ć' | 'Č' => "C",
-        'è' | 'é' | 'ê' | 'ë' | 'ē' | 'ę' | 'ě' => "e",
-        'È' | 'É' | 'Ê' | 'Ë' | 'Ē' | 'Ę' | 'Ě' => "E",
-        'ì' | 'í' | 'î' | 'ï' | 'ī' | 'ı' => "i",
-        'Ì' | 'Í' | 'Î' | 'Ï' | 'Ī' | 'İ' => "I",
-        'ł' => "l",
-        'Ł' => "L",
-        'ñ' | 'ń' | 'ň' => "n",
-        'Ñ' | 'Ń' | 'Ň' => "N",
-        'ò' | 'ó' | 'ô' | 'õ' | 'ø' | 'ō' | 'ő' => "o",
-        'Ò' | 'Ó' | 'Ô' | 'Õ' | 'Ø' | 'Ō' | 'Ő' => "O",
-        'ř' => "r",
-        'Ř' => "R",
-        'ś' | 'š' | 'ş' | 'ș' => "s",
-        'Ś' | 'Š' | 'Ş' | 'Ș' => "S",
-        'ť' | 'ţ' | 'ț' => "t",
-        'Ť' | 'Ţ' | 'Ț' => "T",
-        'ù' | 'ú' | 'û' | 'ū' | 'ů' | 'ű' => "u",
-        'Ù' | 'Ú' | 'Û' | 'Ū' | 'Ů' | 'Ű' => "U",
-        'ý' | 'ÿ' => "y",
-        'Ý' => "Y",
-        'ź' | 'ż' | 'ž' => "z",
-        'Ź' | 'Ż' | 'Ž' => "Z",
-        '’' | '‘' => "'",
-        '–' | '—' => "-",
+        'ə' => "e",
+        'Ə' => "E",
         '&' => "+",
-        _ => " ",
-    }
-}
-
-/// An IBAN without its spaces, if its form and its check digits (ISO 13616, mod 97) are valid.
-pub fn iban(text: &str) -> Option<String> {
-    let compact: String =
-        text.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_ascii_uppercase();
-    let (country, rest) = (compact.get(..2)?, compact.get(2..)?);
-    let (digits, account) = (rest.get(..2)?, rest.get(2..)?);
-    let well_formed = country.chars().all(|c| c.is_ascii_uppercase())
-        && digits.chars().all(|c| c.is_ascii_digit())
-        && (11..=30).contains(&account.len())
-        && account.chars().all(|c| c.is_ascii_alphanumeric());
-    if !well_formed {
-        return None;
-    }
-    let remainder = format!("{account}{country}{digits}").chars().try_fold(0_u32, |remainder, letter| {
-        let value = letter.to_digit(36)?;
-        Some(if value < 10 { (remainder * 10 + value) % 97 } else { (remainder * 100 + value) % 97 })
-    })?;
-    (remainder == 1).then_some(compact)
-}
-
-/// A BIC of eight or eleven characters.
-pub fn is_bic(text: &str) -> bool {
-    let (Some(bank), Some(country), Some(place)) = (text.get(..4), text.get(4..6), text.get(6..)) else {
-        return false;
+        // Their sounds depend on the language.
+        letter if is_ideograph(letter) => return None,
+        letter => deunicode_char(letter).unwrap_or_default(),
     };
-    let alphanumeric = |text: &str| text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
-    alphanumeric(bank)
-        && country.chars().all(|c| c.is_ascii_uppercase())
-        && alphanumeric(place)
-        && matches!(place.len(), 2 | 5)
+    let plain = usual.chars().map(|letter| match letter {
+        letter if is_plain(letter) => letter,
+        '`' | '"' => '\'',
+        _ => ' ',
+    });
+    let plain: String = plain.collect();
+    if letter.is_alphanumeric() {
+        let is_written = plain.chars().any(|letter| letter.is_ascii_alphanumeric() || letter == '\'');
+        is_written.then_some(plain)
+    } else if is_combining_mark(letter) {
+        Some(String::new())
+    } else {
+        // A sign is not written in words.
+        let is_sign = !plain.is_empty() && !plain.chars().any(|letter| letter.is_ascii_alphanumeric());
+        Some(if is_sign { plain } else { " ".to_owned() })
+    }
+}
+
+fn is_ideograph(letter: char) -> bool {
+    matches!(letter, '\u{2e80}'..='\u{2fdf}' | '\u{3005}'..='\u{3007}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
+        | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+/// An IBAN without its spaces, if it is one of its country's length and structure, with right check digits.
+pub fn iban(text: &str) -> Option<String> {
+    match account_number(text) {
+        AccountNumber::Iban(iban) => Some(iban),
+        AccountNumber::WrongIban | AccountNumber::Other => None,
+    }
 }
 
 /// A member id of a national clearing system with the system's code before it, as `USABA021000021`: the code and the
@@ -228,6 +215,8 @@ pub(super) fn time(text: &str) -> Option<DateTime<Utc>> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect_file;
+
     use super::*;
 
     #[test]
@@ -237,6 +226,10 @@ mod tests {
             ("  A/S // Søn & Cie  ", "A/S / Son + Cie"),
             ("/REF/", "REF"),
             ("日本 Bank", "Bank"),
+            ("Đorđe", "Dorde"),
+            ("Guðrún Þórsdóttir", "Gudrun Thorsdottir"),
+            ("Ю\u{301}рий Щербаков", "Iurii Shcherbakov"),
+            ("Mu\u{308}ller", "Mueller"),
             ("tab\tnew\nline", "tab new line"),
         ] {
             assert_eq!(plain(given, 140), wanted);
@@ -244,21 +237,61 @@ mod tests {
         assert_eq!(plain("abc /def", 5), "abc");
     }
 
+    /// Names of Europe's alphabets, each with what banks get.
     #[test]
-    fn ibans_are_validated_by_their_check_digits() {
+    fn no_letter_of_a_name_is_lost() {
+        let (mut told, mut lost) = (String::new(), Vec::new());
+        for line in include_str!("names.txt").lines() {
+            let name = line.split_once(" =").unwrap().0;
+            let Some(plain) = plain_name(name, 70) else {
+                lost.push(name);
+                continue;
+            };
+            assert!(plain.chars().all(is_plain), "{name}: {plain}");
+            let written = plain.chars().filter(|letter| letter.is_alphabetic() || *letter == '\'').count();
+            assert!(
+                written >= name.chars().filter(|letter| letter.is_alphabetic()).count(),
+                "{name}: {plain}"
+            );
+            // Accents that stand by themselves are those of their letters.
+            assert_eq!(plain_name(&name.nfd().collect::<String>(), 70).as_deref(), Some(&*plain), "{name}");
+            told.push_str(&format!("{name} = {plain}\n"));
+        }
+        assert_eq!(lost, [""; 0]);
+        expect_file!["names.txt"].assert_eq(&told);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_written_whole_is_none() {
+        for name in ["日本", "日本 Bank", "Иван 王", "", " / ", "\u{1f600}", "\u{e000}\u{4e00}"] {
+            assert_eq!(plain_name(name, 70), None, "{name}");
+        }
+        assert_eq!(plain_name(&"ß".repeat(35), 70).as_deref(), Some(&*"s".repeat(70)));
+        assert_eq!(plain_name(&"ß".repeat(36), 70), None, "too long");
+    }
+
+    #[test]
+    fn ibans_are_validated_by_country_length_structure_and_check_digits() {
         for good in ["DE89370400440532013000", "gb82 WEST 1234 5698 7654 32", "NO9386011117947"] {
             assert!(iban(good).is_some(), "{good}");
         }
-        for bad in
-            ["DE88370400440532013000", "000123456789", "DE89", "", "DÉ89370400440532013000", "bene_a:dest_1"]
-        {
+        for bad in [
+            "DE88370400440532013000",
+            "XX86ABCDEFGHIJK",
+            "DE8937040044053201300",
+            "US64SVBKUS6S3300958879",
+            "000123456789",
+            "DE89",
+            "",
+            "DÉ89370400440532013000",
+            "bene_a:dest_1",
+        ] {
             assert!(iban(bad).is_none(), "{bad}");
         }
     }
 
     #[test]
-    fn bics_and_clearing_members_are_validated_by_their_form() {
-        assert!(is_bic("DEUTDEFF") && is_bic("DEUTDEFF500") && !is_bic("DEUTDEF") && !is_bic("deutdeff"));
+    fn clearing_members_are_validated_by_their_form() {
         assert_eq!(clearing_member("USABA021000021"), Some(("USABA", "021000021")));
         assert_eq!(clearing_member("USABA021000022"), None, "the check digit");
         assert_eq!(clearing_member("GBDSC200000"), Some(("GBDSC", "200000")));
