@@ -6,6 +6,8 @@
 use chrono::{DateTime, Utc};
 
 use super::answers::Booked;
+use super::instruction::is_end_to_end_id;
+use super::pain001::{BLOCK, MESSAGE};
 use super::schema::exponent;
 use super::text::{boolean, decimal, minor, time};
 use super::xml::Node;
@@ -70,7 +72,12 @@ pub(super) fn read_all<'a>(report: &'a Node, set_aside: &mut Vec<String>) -> Vec
 
 impl<'a> Entry<'a> {
     fn read(node: &'a Node, place: String) -> Result<Self, String> {
-        let payments: Vec<&Node> = node.all("NtryDtls").flat_map(|details| details.all("TxDtls")).collect();
+        let mut payments: Vec<&Node> =
+            node.all("NtryDtls").flat_map(|details| details.all("TxDtls")).collect();
+        if payments.is_empty() {
+            // A block of ours has one payment.
+            payments.extend(node.all("NtryDtls").filter_map(|details| details.child("Btch")));
+        }
         let amount = node.sole("Amt")?.ok_or("it has no amount")?;
         let is_reversal = match node.sole_text("RvslInd")? {
             Some(text) => boolean(text).ok_or_else(|| format!("RvslInd is {text}"))?,
@@ -130,13 +137,28 @@ impl<'a> Entry<'a> {
             None => None,
         };
         Ok(EntryPayment {
-            end_to_end_id: payment.sole_text("Refs/EndToEndId")?.filter(|id| *id != "NOTPROVIDED"),
+            end_to_end_id: end_to_end_id(payment)?,
             amount: self.amount_of(payment)?,
             direction,
             bank_reference: reference.or(self.node.sole_text("AcctSvcrRef")?),
             returned,
         })
     }
+}
+
+/// The end-to-end id of a payment by its references: the id itself, or another one of ours, which are all derived from it.
+pub(super) fn end_to_end_id(payment: &Node) -> Result<Option<&str>, String> {
+    let refs = payment.sole("Refs")?.unwrap_or(payment);
+    if let Some(id) = refs.sole_text("EndToEndId")?.filter(|id| *id != "NOTPROVIDED") {
+        return Ok(Some(id));
+    }
+    for (name, prefix) in [("InstrId", ""), ("PmtInfId", BLOCK), ("MsgId", MESSAGE)] {
+        let id = refs.sole_text(name)?.and_then(|id| id.strip_prefix(prefix));
+        if let Some(id) = id.filter(|id| is_end_to_end_id(id)) {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
 }
 
 fn signed((amount, currency): &Booked, direction: Direction) -> Option<i128> {

@@ -90,6 +90,11 @@ pub fn end_to_end_id(reference: &str) -> String {
     reference.chars().take(32).collect::<String>().to_ascii_uppercase()
 }
 
+/// Whether an id is one of ours by its form.
+pub(super) fn is_end_to_end_id(id: &str) -> bool {
+    id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F'))
+}
+
 impl Instruction {
     /// Reads the order of a payout.
     pub fn of(request: &RailRequest) -> Result<Self, Unpayable> {

@@ -8,13 +8,17 @@ use super::schema::Message;
 use super::text::{fixed, iban, plain};
 use super::xml::{Document, Node};
 
+/// Before the end-to-end id, in the ids of its message and of its block.
+pub(super) const MESSAGE: &str = "M";
+pub(super) const BLOCK: &str = "P";
+
 /// The ids of a message with one payment are derived from the payment: the same at every attempt.
 pub fn message_id(end_to_end_id: &str) -> String {
-    format!("M{end_to_end_id}")
+    format!("{MESSAGE}{end_to_end_id}")
 }
 
 pub fn payment_id(end_to_end_id: &str) -> String {
-    format!("P{end_to_end_id}")
+    format!("{BLOCK}{end_to_end_id}")
 }
 
 /// A message that orders payments, one block each: banks answer for a block as a whole.
@@ -54,6 +58,8 @@ fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
         [
             Node::leaf("PmtInfId", payment_id(&payment.end_to_end_id)),
             Node::leaf("PmtMtd", "TRF"),
+            // Each payment is an entry of its own in the bank's statement.
+            Node::leaf("BtchBookg", "false"),
             Node::leaf("NbOfTxs", "1"),
             Node::leaf("CtrlSum", amount.clone()),
             Node::of("PmtTpInf", kind.into_iter().flatten()),

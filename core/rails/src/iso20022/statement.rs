@@ -6,7 +6,7 @@ use chrono::{DateTime, Days, NaiveTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::answers::PaymentReport;
-use super::entry::{Direction, Entry, EntryStatus, direction, money};
+use super::entry::{Direction, Entry, EntryStatus, direction, end_to_end_id, money};
 use super::schema::exponent;
 use super::text::{minor, time};
 use super::xml::Node;
@@ -174,10 +174,10 @@ fn entry_of(entry: &Node, payments: &[&Node], amount: i128, booked_at: DateTime<
             references.push(reference.to_owned());
         }
     }
-    let end_to_end =
-        |payment: &&&Node| payment.text_at("Refs/EndToEndId").is_some_and(|id| id != "NOTPROVIDED");
-    let end_to_end_id = payments.iter().find(end_to_end).filter(|_| payments.len() == 1);
-    let end_to_end_id = end_to_end_id.and_then(|payment| payment.text_at("Refs/EndToEndId"));
+    let end_to_end_id = match payments {
+        [payment] => end_to_end_id(payment).ok().flatten(),
+        _ => None,
+    };
     StatementEntry { amount, booked_at, end_to_end_id: end_to_end_id.map(str::to_owned), references }
 }
 

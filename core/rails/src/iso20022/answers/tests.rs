@@ -309,3 +309,38 @@ fn a_payment_that_contradicts_its_entry_is_told_and_the_entry_counts() {
     assert_eq!(said(&file), [("E1", "paid")]);
     assert_eq!(file.set_aside, ["payment 2 of entry 1 of R1: its CdtDbtInd is not that of its entry"]);
 }
+
+#[test]
+fn a_payment_is_recognised_by_any_of_its_ids() {
+    let id = "0123456789ABCDEF0123456789ABCDEF";
+    let own = "<TxDtls><Refs><EndToEndId>E1</EndToEndId></Refs></TxDtls>";
+    let refs = |refs: String| format!("<TxDtls><Refs>{refs}</Refs></TxDtls>");
+    let missing = "<EndToEndId>NOTPROVIDED</EndToEndId>";
+    for by in [
+        refs(format!("<EndToEndId>{id}</EndToEndId>")),
+        refs(format!("<InstrId>{id}</InstrId>{missing}")),
+        refs(format!("<PmtInfId>P{id}</PmtInfId>")),
+        refs(format!("<MsgId>M{id}</MsgId>{missing}")),
+        format!("<Btch><PmtInfId>P{id}</PmtInfId><NbOfTxs>1</NbOfTxs></Btch>"),
+        format!("<Btch><MsgId>M{id}</MsgId></Btch>"),
+    ] {
+        let content = format!("{}{}", balances("3", "2"), entry("E1").replace(own, &by));
+        let file = read(&statement(&content), at()).unwrap();
+        let word = Word::Paid {
+            at: "2026-11-20T00:00:00Z".parse().unwrap(),
+            bank_reference: None,
+            amount: Some(("1".into(), "USD".into())),
+        };
+        let report = PaymentReport { of: PaymentSubject::Payment(id.into()), word };
+        assert_eq!(file.statements[0].said, [report], "{by}");
+        assert_eq!(file.statements[0].entries[0].end_to_end_id.as_deref(), Some(id), "{by}");
+    }
+    for of_others in [
+        refs(format!("<InstrId>I1</InstrId><MsgId>M1</MsgId>{missing}")),
+        "<Btch><MsgId>M1</MsgId></Btch>".into(),
+    ] {
+        let content = format!("{}{}", balances("3", "2"), entry("E1").replace(own, &of_others));
+        let file = read(&statement(&content), at()).unwrap();
+        assert_eq!((said(&file), &file.set_aside), (vec![], &Vec::new()), "{of_others}");
+    }
+}
