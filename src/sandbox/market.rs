@@ -80,6 +80,7 @@ pub(super) async fn bank(dir: &Path, pool: &PgPool, partners: &[String]) -> anyh
         account: account.into(),
         bic: bic.into(),
         country: "DE".into(),
+        town: Some("Frankfurt am Main".into()),
     };
     let accounts = [("USD", "400500600", "SANDUS33"), ("EUR", "DE89370400440532013000", "SANDDEFF")];
     let folder = dir.join("bank");

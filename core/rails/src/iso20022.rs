@@ -1,5 +1,5 @@
-//! A bank with an ISO 20022 file interface: payment orders go out as pain.001, its answers come in as pain.002 and
-//! camt.054, its statements as camt.053, all through a shared folder. Recalls of payments go out as camt.056, the
+//! A bank with an ISO 20022 file interface: payment orders go out as pain.001, its answers come in as pain.002, camt.052
+//! and camt.054, its statements as camt.053, all through a shared folder. Recalls of payments go out as camt.056, the
 //! answers to them come in as camt.029.
 //!
 //! ```text
@@ -14,9 +14,9 @@
 //! has one effect.
 //!
 //! Reading order: [`text`] and [`xml`] the syntax of files, [`schema`] their permitted content, [`instruction`] and
-//! [`pain001`] and [`camt056`] the written files, [`answers`], [`camt029`] and [`statement`] the read files, [`intake`]
-//! their import, [`status`] their effect, `recalls` the sending of recalls and the effect of their answers, [`folder`]
-//! the storage of files. All but intake, recalls, folder and this one are pure.
+//! [`pain001`] and [`camt056`] the written files, `entry`, [`answers`], [`camt029`] and [`statement`] the read files,
+//! [`intake`] their import, [`status`] their effect, `recalls` the sending of recalls and the effect of their answers,
+//! [`folder`] the storage of files. All but intake, recalls, folder and this one are pure.
 //!
 //! Kept by `core/tests/it/bank_files.rs::a_payment_is_moved_to_the_bank_once_by_any_number_of_processes` and
 //! `core/tests/it/recalls.rs::the_bank_gets_one_file_of_a_recall_wherever_a_process_stops`.

@@ -57,6 +57,7 @@ impl BankScene {
             account: "400500600".into(),
             bic: "SANDUS33".into(),
             country: "US".into(),
+            town: None,
         };
         let mut conn = harness.pool().acquire().await.unwrap();
         stamp(&mut conn, root, "jo", false).await.unwrap();

@@ -184,6 +184,7 @@ pub(crate) fn debtors<const N: usize>(accounts: [(&str, &str, &str); N]) -> Vec<
         account: account.into(),
         bic: bic.into(),
         country: bic[4..6].into(),
+        town: None,
     };
     accounts.map(debtor).into()
 }

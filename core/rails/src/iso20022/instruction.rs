@@ -1,12 +1,15 @@
 //! The content of a payment order by the rules of its rail: names, character set, service level, charges. Pure.
 
 use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
-use dvp_domain::currency::{AccountNumber, account_number, exponent, is_bic};
+use dvp_domain::currency::{AccountNumber, account_number, exponent, is_bic, is_country};
 use dvp_domain::money::Minor;
 use serde::Deserialize;
 
 use super::text::{clearing_member, plain, plain_name};
 use crate::{PayoutOrder, RailRequest, Unpayable};
+
+/// The longest name of a town.
+const TOWN_MAX: usize = 35;
 
 /// The account that payments are made from, as registered at its bank.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -20,6 +23,15 @@ pub struct Debtor {
     pub bic: String,
     /// ISO 3166-1 alpha-2.
     pub country: String,
+    /// Its address is written with its town or not at all.
+    pub town: Option<String>,
+}
+
+impl Debtor {
+    pub(super) fn address(&self) -> Option<Address> {
+        let town = self.town.as_deref().map(|town| plain(town, TOWN_MAX)).filter(|town| !town.is_empty())?;
+        Some(Address { town, country: self.country.clone(), ..Address::default() })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,13 +52,14 @@ pub enum Agent {
     },
 }
 
+/// An address as schemes take it: with a town and a country at least.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Address {
     pub street: Option<String>,
     pub post_code: Option<String>,
-    pub town: Option<String>,
+    pub town: String,
     pub subdivision: Option<String>,
-    pub country: Option<String>,
+    pub country: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,9 +185,10 @@ impl Instruction {
             PayoutMethod::Ach if !matches!(self.agent, Some(Agent::Member { .. })) => {
                 refuse("beneficiary_bank_missing", "ach needs the bank's clearing number")
             }
-            PayoutMethod::Swift | PayoutMethod::Wire if self.address.is_none() => {
-                refuse("beneficiary_address_missing", "swift and wire need the beneficiary's address")
-            }
+            PayoutMethod::Swift | PayoutMethod::Wire if self.address.is_none() => refuse(
+                "beneficiary_address_missing",
+                "swift and wire need the beneficiary's address with its town and country",
+            ),
             PayoutMethod::Sepa | PayoutMethod::Swift | PayoutMethod::Wire | PayoutMethod::Ach => Ok(()),
         }
     }
@@ -256,15 +270,16 @@ fn agent_of(beneficiary: &Beneficiary) -> Result<Option<Agent>, Unpayable> {
     Ok(member)
 }
 
+/// `None`: it has no town or no country.
 fn address_of(beneficiary: &Beneficiary) -> Option<Address> {
     let address = beneficiary.address.as_ref()?;
     let part = |text: &str, most| Some(plain(text, most)).filter(|text| !text.is_empty());
-    let country = beneficiary.country.as_deref().map(str::to_ascii_uppercase);
+    let country = beneficiary.country.as_deref().map(|code| code.trim().to_ascii_uppercase());
     Some(Address {
         street: part(&address.line1, 70),
         post_code: part(&address.postal_code, 16),
-        town: part(&address.city, 35),
+        town: part(&address.city, TOWN_MAX)?,
         subdivision: part(&address.state, 35),
-        country: country.filter(|code| code.len() == 2 && code.chars().all(|c| c.is_ascii_uppercase())),
+        country: country.filter(|code| is_country(code))?,
     })
 }

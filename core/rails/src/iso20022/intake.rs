@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! inbox ── readable ───────────────────────────────> archive
+//!   │ ├─── readable but for some of its parts ───────> archive, with an alarm; the other parts count
 //!   │ └─── unreadable, and still changing ─> read again when it has changed
 //!   └───── unreadable, and unchanged for a while ──> quarantine, with an alarm
 //! ```
@@ -199,8 +200,10 @@ impl BankFiles {
         for said in &answer.said {
             let is_ours = take_word(&mut tx, said, &received).await?;
             known |= is_ours;
-            // What a statement has beside our payments is compared with the ledger.
-            unknown += i64::from(!is_ours && answer.message != Message::Camt053);
+            // What a statement has beside our payments is compared with the ledger, and what a report of the day has
+            // comes in a statement.
+            let is_other = matches!(answer.message, Message::Camt052 | Message::Camt053);
+            unknown += i64::from(!is_ours && !is_other);
         }
         for said in &answer.recalls {
             let is_ours = recalls::take_answer(&mut tx, said, &received).await?;

@@ -52,7 +52,8 @@ fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
     ];
     let debtor_account =
         iban(&debtor.account).map_or_else(|| Account::Other(debtor.account.clone()), Account::Iban);
-    let country = Address { country: Some(debtor.country.clone()), ..Address::default() };
+    let name = Node::leaf("Nm", plain(&debtor.name, 140));
+    let party = [name].into_iter().chain(debtor.address().as_ref().map(address));
     Node::of(
         "PmtInf",
         [
@@ -64,7 +65,7 @@ fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
             Node::leaf("CtrlSum", amount.clone()),
             Node::of("PmtTpInf", kind.into_iter().flatten()),
             Node::leaf("ReqdExctnDt/Dt", now.format("%Y-%m-%d").to_string()),
-            Node::of("Dbtr", [Node::leaf("Nm", plain(&debtor.name, 140)), address(&country)]),
+            Node::of("Dbtr", party),
             Node::of("DbtrAcct", [account(&debtor_account), Node::leaf("Ccy", debtor.currency.clone())]),
             agent("DbtrAgt", &Agent::Bic(debtor.bic.clone())),
             Node::leaf("ChrgBr", payment.charge_bearer()),
@@ -110,13 +111,14 @@ pub(super) fn agent(name: &str, agent: &Agent) -> Node {
 }
 
 fn address(address: &Address) -> Node {
+    let Address { street, post_code, town, subdivision, country } = address;
     let parts = [
-        ("StrtNm", &address.street),
-        ("PstCd", &address.post_code),
-        ("TwnNm", &address.town),
-        ("CtrySubDvsn", &address.subdivision),
-        ("Ctry", &address.country),
+        ("StrtNm", street.as_ref()),
+        ("PstCd", post_code.as_ref()),
+        ("TwnNm", Some(town)),
+        ("CtrySubDvsn", subdivision.as_ref()),
+        ("Ctry", Some(country)),
     ];
-    let given = parts.into_iter().filter_map(|(name, text)| Some(Node::leaf(name, text.clone()?)));
+    let given = parts.into_iter().filter_map(|(name, text)| Some(Node::leaf(name, text?.clone())));
     Node::of("PstlAdr", given)
 }

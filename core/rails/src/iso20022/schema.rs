@@ -48,7 +48,6 @@ impl Message {
     ];
 
     /// Its name, with the version in which it is written.
-
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pain001 => "pain.001.001.09",

@@ -29,6 +29,7 @@ fn debtor(currency: &str) -> Debtor {
         account: if currency == "EUR" { "DE89370400440532013000".into() } else { "400500600".into() },
         bic: "SANDDEFF".into(),
         country: "DE".into(),
+        town: Some("Frankfurt am Main".into()),
     }
 }
 
@@ -103,6 +104,17 @@ fn each_rails_order_is_the_committed_file_and_matches_the_schema() {
 }
 
 #[test]
+fn an_address_is_written_with_town_and_country_or_not_at_all() {
+    let mut request = request(PayoutMethod::Sepa);
+    let beneficiary = request.beneficiary.as_mut().unwrap();
+    beneficiary.address.as_mut().unwrap().city = " ".into();
+    let payment = Instruction::of(&request).unwrap();
+    let debtor = Debtor { town: None, ..debtor("EUR") };
+    let text = build("M1", &debtor, &[payment], at()).render();
+    assert!(!text.contains("PstlAdr"), "{text}");
+}
+
+#[test]
 fn a_message_of_many_payments_counts_and_sums_them() {
     let of = |method| Instruction::of(&request(method)).unwrap();
     let payments = [of(PayoutMethod::Wire), of(PayoutMethod::Ach)];
@@ -135,12 +147,21 @@ fn an_order_that_a_rail_cannot_carry_is_refused_before_it_is_sent() {
     assert_eq!(refusal(details(|b| b.address = None), Wire), "beneficiary_address_missing");
     assert_eq!(refusal(details(|b| b.name = Some("日本".into())), Wire), "beneficiary_name_unwritable");
     let long = details(|b| b.name = Some("Ä".repeat(36)));
-    assert_eq!(refusal(&long, Sepa), "beneficiary_name_unwritable", "72 letters");
-    assert_eq!(refusal(&long, Wire), "taken");
+    assert_eq!(refusal(long, Sepa), "beneficiary_name_unwritable", "72 letters");
+    assert_eq!(refusal(long, Wire), "taken");
     assert_eq!(
         refusal(details(|b| b.account = Some("XX86ABCDEFGHIJK".into())), Wire),
         "beneficiary_account_invalid"
     );
+    for method in [Swift, Wire] {
+        let no_town = details(|b| b.address.as_mut().unwrap().city.clear());
+        assert_eq!(refusal(no_town, method), "beneficiary_address_missing", "{method:?}");
+        assert_eq!(
+            refusal(details(|b| b.country = None), method),
+            "beneficiary_address_missing",
+            "{method:?}"
+        );
+    }
     assert_eq!(refusal(|r| r.exponent = 6, Wire), "amount_unwritable");
     assert_eq!(refusal(|r| r.amount = Minor::ZERO, Wire), "amount_unwritable");
 }

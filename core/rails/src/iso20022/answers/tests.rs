@@ -85,11 +85,9 @@ fn every_version_says_the_same() {
     for version in 3..=14 {
         let content = report(&format!("{version:02}"), &block(&transaction("E1", "ACSC")));
         assert_eq!(said(&read(&content, at()).unwrap()), [("E1", "paid")], "pain.002.001.{version:02}");
-        let answer = format!(
-            "<RsltnOfInvstgtn><Assgnmt><Id>R1</Id></Assgnmt><Sts><Conf>RJCR</Conf></Sts><CxlDtls><TxInfAndSts>\
-             <OrgnlEndToEndId>E1</OrgnlEndToEndId></TxInfAndSts></CxlDtls></RsltnOfInvstgtn>"
-        );
-        let recalls = read(&file(&format!("camt.029.001.{version:02}"), &answer), at()).unwrap().recalls;
+        let answer = "<RsltnOfInvstgtn><Assgnmt><Id>R1</Id></Assgnmt><Sts><Conf>RJCR</Conf></Sts><CxlDtls><TxInfAndSts>\
+             <OrgnlEndToEndId>E1</OrgnlEndToEndId></TxInfAndSts></CxlDtls></RsltnOfInvstgtn>";
+        let recalls = read(&file(&format!("camt.029.001.{version:02}"), answer), at()).unwrap().recalls;
         assert_eq!(recalls.len(), 1, "camt.029.001.{version:02}");
         assert_eq!(recalls[0].answer.as_str(), "rejected");
     }
