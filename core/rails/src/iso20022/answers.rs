@@ -86,8 +86,15 @@ pub enum FileError {
     #[error("{0}")]
     UnknownMessage(String),
     /// None of its parts is understood.
-    #[error("{}", .0.join("; "))]
+    #[error("{}", told(.0))]
     SetAside(Vec<String>),
+}
+
+/// The parts that are set aside, in one text.
+pub(super) fn told(set_aside: &[String]) -> String {
+    let parts = set_aside.join("; ");
+    let number = if set_aside.len() > 1 { format!("{} parts: ", set_aside.len()) } else { String::new() };
+    clean(&format!("{number}{parts}"), TEXT_MAX)
 }
 
 /// The versions in which the fields that are read have the same meaning.
@@ -184,53 +191,55 @@ fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<String>) -
         set_aside.push(why);
         None
     });
-    let group = group.unwrap_or(&nothing);
-    let of_group = (group, "GrpSts");
+    let of_group = (group.unwrap_or(&nothing), "GrpSts");
+    let message_id = of_group.0.text_at("OrgnlMsgId").filter(|id| !id.is_empty());
+    let blocks: Vec<&Node> = body.all("OrgnlPmtInfAndSts").collect();
+    let is_alone = blocks.iter().flat_map(|block| block.all("TxInfAndSts")).count() == 1;
     let mut is_detailed = false;
-    for (n, block) in body.all("OrgnlPmtInfAndSts").enumerate() {
+    for (n, block) in blocks.into_iter().enumerate() {
         let of_block = (block, "PmtInfSts");
         let block_id = block.text_at("OrgnlPmtInfId").filter(|id| !id.is_empty());
         let place = block_id.map_or_else(|| format!("block {}", n + 1), |id| format!("block {id}"));
         let payments: Vec<&Node> = block.all("TxInfAndSts").collect();
+        // A message of ours has one block, and a block one payment.
+        let subject = |payment: &Node| match (named(payment)?, block_id, message_id) {
+            (Some(id), _, _) => Ok(PaymentSubject::Payment(id.to_owned())),
+            (None, Some(id), _) if payments.len() == 1 => Ok(PaymentSubject::Block(id.to_owned())),
+            (None, None, Some(id)) if is_alone => Ok(PaymentSubject::Message(id.to_owned())),
+            (None, _, _) => Err("it names no payment".to_owned()),
+        };
         for (n, payment) in payments.iter().enumerate() {
-            let of = named(payment).and_then(|id| match (id, block_id) {
-                (Some(id), _) => Ok(PaymentSubject::Payment(id.to_owned())),
-                (None, Some(id)) if payments.len() == 1 => Ok(PaymentSubject::Block(id.to_owned())),
-                (None, _) => Err("it names no payment".to_owned()),
-            });
             let word = status(&[(payment, "TxSts"), of_block, of_group], now);
-            match of.and_then(|of| Ok((of, word?))) {
+            match subject(payment).and_then(|of| Ok((of, word?))) {
                 Ok((of, Some(word))) => said.push(PaymentReport { of, word }),
                 Ok((_, None)) => {}
                 Err(why) => set_aside.push(format!("payment {} of {place}: {why}", n + 1)),
             }
         }
-        is_detailed |= !payments.is_empty();
         // A block with neither status nor reason leaves the word to the message.
         let is_silent = block.child("PmtInfSts").or(block.child("StsRsnInf")).is_none();
-        if !payments.is_empty() || is_silent {
-            continue;
-        }
-        match (status(&[of_block, of_group], now), block_id) {
-            (Ok(Some(word)), Some(id)) => {
-                is_detailed = true;
-                said.push(PaymentReport { of: PaymentSubject::Block(id.to_owned()), word });
+        is_detailed |= !payments.is_empty();
+        if payments.is_empty() && !is_silent {
+            match status(&[of_block, of_group], now).map(|word| (word, block_id)) {
+                Ok((Some(word), Some(id))) => {
+                    said.push(PaymentReport { of: PaymentSubject::Block(id.to_owned()), word });
+                }
+                Ok((None, _)) => continue,
+                Ok((Some(_), None)) => set_aside.push(format!("{place}: it has no OrgnlPmtInfId")),
+                Err(why) => set_aside.push(format!("{place}: {why}")),
             }
-            (Ok(None), _) => {}
-            (Ok(Some(_)), None) => set_aside.push(format!("{place}: it has no OrgnlPmtInfId")),
-            (Err(why), _) => set_aside.push(format!("{place}: {why}")),
+            is_detailed = true;
         }
     }
-    if is_detailed {
-        return said;
-    }
-    match (status(&[of_group], now), group.text_at("OrgnlMsgId").filter(|id| !id.is_empty())) {
-        (Ok(Some(word)), Some(id)) => {
-            said.push(PaymentReport { of: PaymentSubject::Message(id.to_owned()), word });
+    if !is_detailed {
+        match status(&[of_group], now).map(|word| (word, message_id)) {
+            Ok((Some(word), Some(id))) => {
+                said.push(PaymentReport { of: PaymentSubject::Message(id.to_owned()), word });
+            }
+            Ok((None, _)) => {}
+            Ok((Some(_), None)) => set_aside.push("the message names no message of ours".to_owned()),
+            Err(why) => set_aside.push(format!("the message: {why}")),
         }
-        (Ok(None), _) => {}
-        (Ok(Some(_)), None) => set_aside.push("the message names no message of ours".to_owned()),
-        (Err(why), _) => set_aside.push(format!("the message: {why}")),
     }
     said
 }

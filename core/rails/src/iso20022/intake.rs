@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tracing::{error, info, warn};
 
-use super::answers::{self, FileError};
+use super::answers::{self, FileError, told};
 use super::schema::Message;
 use super::statement::Statement;
 use super::text::iban;
@@ -37,6 +37,9 @@ use super::{BankError, BankFiles, ReceivedFile, recalls, take_word};
 pub const SETTLES_AFTER: Duration = Duration::from_secs(60);
 /// Attempts at a file for which the others wait while the database is away.
 const AWAY_MAX: u32 = 2;
+
+/// Parts of one file that are named in the log each.
+const LOGGED_MAX: usize = 20;
 
 /// A file's size and time at the last reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,7 +228,7 @@ impl BankFiles {
                 known |= take_word(&mut tx, said, &received).await?;
             }
         }
-        let refusal = (!set_aside.is_empty()).then(|| clean(&set_aside.join("; "), TEXT_MAX));
+        let refusal = (!set_aside.is_empty()).then(|| told(&set_aside));
         if let Some(refusal) = &refusal
             && answer.said.is_empty()
             && answer.recalls.is_empty()
@@ -253,7 +256,7 @@ impl BankFiles {
         if unknown > 0 && first {
             error!(name, unknown, "bank file names unknown payments or accounts");
         }
-        for part in set_aside.iter().filter(|_| first) {
+        for part in set_aside.iter().filter(|_| first).take(LOGGED_MAX) {
             error!(name, part, "part of a bank file is set aside, the rest counts");
         }
         let (words, statements, recalls) = (answer.said.len(), answer.statements.len(), answer.recalls.len());

@@ -234,6 +234,27 @@ fn a_payment_in_a_status_report_that_is_not_understood_is_set_aside_alone() {
 }
 
 #[test]
+fn a_payment_without_an_id_is_the_only_one_of_its_block_or_message() {
+    let unnamed = "<TxInfAndSts><TxSts>ACSC</TxSts></TxInfAndSts>";
+    let of = |content: &str| {
+        let file = read(&report("10", content), at());
+        file.map(|file| file.said.into_iter().map(|report| report.of).collect::<Vec<_>>())
+    };
+    assert_eq!(of(&block(unnamed)), Ok(vec![PaymentSubject::Block("P1".into())]));
+    let no_block = format!("<OrgnlPmtInfAndSts>{unnamed}</OrgnlPmtInfAndSts>");
+    assert_eq!(of(&no_block), Ok(vec![PaymentSubject::Message("M1".into())]));
+    for several in [block(&unnamed.repeat(2)), no_block.repeat(2)] {
+        assert!(matches!(of(&several), Err(FileError::SetAside(parts)) if parts.len() == 2), "{several}");
+    }
+    // A block that is not understood does not leave the word to the message.
+    let twice = "<PmtInfSts>RJCT</PmtInfSts><PmtInfSts>ACSC</PmtInfSts>";
+    let refused = String::from_utf8(report("10", &block(twice))).unwrap();
+    let refused = refused.replace("</OrgnlMsgNmId>", "</OrgnlMsgNmId><GrpSts>RJCT</GrpSts>");
+    let told = read(refused.as_bytes(), at()).unwrap_err().to_string();
+    assert_eq!(told, "block P1: PmtInfSts is given more than once");
+}
+
+#[test]
 fn an_unknown_element_is_told_and_costs_nothing_else() {
     let typo = entry("E1").replace("NtryDtls", "NtryDtl");
     let told = read(&notification(&format!("{typo}{}", entry("E2"))), at()).unwrap();
