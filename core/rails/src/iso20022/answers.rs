@@ -106,6 +106,12 @@ const fn versions(message: Message) -> Option<RangeInclusive<u8>> {
     }
 }
 
+/// Whether the rules of a message name every element of a version.
+fn has_rules(message: Message, version: u8) -> bool {
+    // Earlier versions of camt.029 name banks by other elements.
+    version == message.version() || (version < message.version() && message != Message::Camt029)
+}
+
 /// Parses a file of the bank. `now` is used where the bank gives no time.
 pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<ParsedFile, FileError> {
     let document = Document::read(bytes)?;
@@ -135,7 +141,7 @@ pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<ParsedFile, FileError> {
         Message::Camt053 => file.read_statements(body, now),
         Message::Camt054 | Message::Pain001 | Message::Camt056 => file.read_reports(body, "Ntfctn", now),
     }
-    if version <= message.version() {
+    if has_rules(message, version) {
         let unknown = unknown_elements(message, &document);
         file.set_aside.extend(unknown.into_iter().map(|path| format!("unknown element {path}")));
     }

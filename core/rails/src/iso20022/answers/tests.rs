@@ -85,11 +85,12 @@ fn every_version_says_the_same() {
     for version in 3..=14 {
         let content = report(&format!("{version:02}"), &block(&transaction("E1", "ACSC")));
         assert_eq!(said(&read(&content, at()).unwrap()), [("E1", "paid")], "pain.002.001.{version:02}");
-        let answer = "<RsltnOfInvstgtn><Assgnmt><Id>R1</Id></Assgnmt><Sts><Conf>RJCR</Conf></Sts><CxlDtls><TxInfAndSts>\
+        let answer = "<RsltnOfInvstgtn><Assgnmt><Id>R1</Id><Assgnr><Agt><FinInstnId><BIC/></FinInstnId></Agt></Assgnr></Assgnmt><Sts><Conf>RJCR</Conf></Sts><CxlDtls><TxInfAndSts>\
              <OrgnlEndToEndId>E1</OrgnlEndToEndId></TxInfAndSts></CxlDtls></RsltnOfInvstgtn>";
-        let recalls = read(&file(&format!("camt.029.001.{version:02}"), answer), at()).unwrap().recalls;
-        assert_eq!(recalls.len(), 1, "camt.029.001.{version:02}");
-        assert_eq!(recalls[0].answer.as_str(), "rejected");
+        let file = read(&file(&format!("camt.029.001.{version:02}"), answer), at()).unwrap();
+        assert_eq!(file.recalls.len(), 1, "camt.029.001.{version:02}");
+        assert_eq!(file.recalls[0].answer.as_str(), "rejected");
+        assert_eq!(file.set_aside.len(), usize::from(version == 9), "camt.029.001.{version:02}");
     }
     for version in 2..=13 {
         for kind in REPORTS {
