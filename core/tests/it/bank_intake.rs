@@ -5,7 +5,7 @@ use std::time::Duration;
 use dvp_core::operators::operations::bank_alarms::{ClearError, clear};
 use dvp_domain::settlement::RailAnswer;
 use dvp_rails::iso20022::folder::drop_into;
-use dvp_rails::iso20022::instruction::end_to_end_id;
+use dvp_rails::iso20022::instruction::{end_to_end_id, uetr};
 use dvp_rails::iso20022::xml::BYTES_MAX;
 use dvp_rails::iso20022::{BankFiles, FILE_MISSING};
 use dvp_rails::{Rail as _, RailError, RailStatus};
@@ -122,6 +122,21 @@ async fn an_entry_that_is_not_understood_is_an_alarm_and_the_others_count() {
     let alarms = bank::list_alarms(&mut conn, 10).await.unwrap();
     assert_eq!(alarms.len(), 1, "{alarms:?}");
     assert!(alarms[0].alarm.ends_with("one is no amount of USD"), "{alarms:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_is_named_by_its_uetr_only_is_found() {
+    let scene = BankScene::new().await;
+    let answers = answered(&scene, "d").await;
+    let id = end_to_end_id(&request("d", false).reference);
+    let booked = String::from_utf8(answers[1].1.clone()).unwrap();
+    let uetr = uetr(&id).unwrap();
+    let named = format!("<EndToEndId>{id}</EndToEndId>");
+    let content = booked.replace(&named, &format!("<EndToEndId>NOTPROVIDED</EndToEndId><UETR>{uetr}</UETR>"));
+    assert_ne!(content, booked);
+    drop_into(&scene.files.folder().inbox(), "booked", content.as_bytes()).await.unwrap();
+    assert_eq!(scene.files.take_in().await.unwrap(), 1);
+    assert!(is_paid(&scene, "d").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

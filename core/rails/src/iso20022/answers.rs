@@ -10,6 +10,7 @@ use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 
 use super::camt029::{self, RecallReport};
 use super::entry::{self, Direction, Entry, EntryPayment, EntryStatus};
+use super::instruction::ids_of_uetr;
 use super::schema::{Message, unknown_elements};
 use super::statement::{self, Statement};
 use super::text::time;
@@ -209,7 +210,7 @@ fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<String>) -
         let payments: Vec<&Node> = block.all("TxInfAndSts").collect();
         // A message of ours has one block, and a block one payment.
         let subject = |payment: &Node| match (named(payment)?, block_id, message_id) {
-            (Some(id), _, _) => Ok(PaymentSubject::Payment(id.to_owned())),
+            (Some(of), _, _) => Ok(of),
             (None, Some(id), _) if payments.len() == 1 => Ok(PaymentSubject::Block(id.to_owned())),
             (None, None, Some(id)) if is_alone => Ok(PaymentSubject::Message(id.to_owned())),
             (None, _, _) => Err("it names no payment".to_owned()),
@@ -250,10 +251,13 @@ fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<String>) -
     said
 }
 
-/// The id of ours that a payment in a status report has.
-fn named(payment: &Node) -> Result<Option<&str>, String> {
+/// The payment that a part of a status report names by its own ids.
+fn named(payment: &Node) -> Result<Option<PaymentSubject>, String> {
     let id = payment.sole_text("OrgnlEndToEndId")?.filter(|id| *id != "NOTPROVIDED");
-    Ok(id.or(payment.sole_text("OrgnlInstrId")?))
+    if let Some(id) = id.or(payment.sole_text("OrgnlInstrId")?) {
+        return Ok(Some(PaymentSubject::Payment(id.to_owned())));
+    }
+    Ok(payment.sole_text("OrgnlUETR")?.and_then(ids_of_uetr).map(PaymentSubject::Uetr))
 }
 
 /// The nearest status of these levels, from the payment outwards. The reasons of all levels count: a bank may give the
@@ -296,11 +300,8 @@ fn words(entries: &[Entry<'_>], now: DateTime<Utc>, set_aside: &mut Vec<String>)
         for (n, payment) in entry.payments.iter().enumerate() {
             match entry.read_payment(payment) {
                 Ok(payment) => {
-                    if let Some(id) = payment.end_to_end_id
-                        && let Some(word) = booked(entry, &payment, now)
-                    {
-                        said.push(PaymentReport { of: PaymentSubject::Payment(id.to_owned()), word });
-                    }
+                    let word = booked(entry, &payment, now);
+                    said.extend(payment.subject.zip(word).map(|(of, word)| PaymentReport { of, word }));
                 }
                 Err(why) => set_aside.push(format!("payment {} of {}: {why}", n + 1, entry.place)),
             }

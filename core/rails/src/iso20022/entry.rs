@@ -4,9 +4,10 @@
 //! told in plain words.
 
 use chrono::{DateTime, Utc};
+use dvp_domain::payment::PaymentSubject;
 
 use super::answers::Booked;
-use super::instruction::is_end_to_end_id;
+use super::instruction::{ids_of_uetr, is_end_to_end_id};
 use super::pain001::{BLOCK, MESSAGE};
 use super::schema::exponent;
 use super::text::{boolean, decimal, minor, time};
@@ -46,7 +47,7 @@ pub(super) struct Entry<'a> {
 /// One payment of an entry.
 #[derive(Debug, Clone)]
 pub(super) struct EntryPayment<'a> {
-    pub(super) end_to_end_id: Option<&'a str>,
+    pub(super) subject: Option<PaymentSubject>,
     pub(super) amount: Option<Booked>,
     pub(super) direction: Direction,
     pub(super) bank_reference: Option<&'a str>,
@@ -137,7 +138,10 @@ impl<'a> Entry<'a> {
             None => None,
         };
         Ok(EntryPayment {
-            end_to_end_id: end_to_end_id(payment)?,
+            subject: match end_to_end_id(payment)? {
+                Some(id) => Some(PaymentSubject::Payment(id.to_owned())),
+                None => payment.sole_text("Refs/UETR")?.and_then(ids_of_uetr).map(PaymentSubject::Uetr),
+            },
             amount: self.amount_of(payment)?,
             direction,
             bank_reference: reference.or(self.node.sole_text("AcctSvcrRef")?),

@@ -231,6 +231,13 @@ pub fn uetr(end_to_end_id: &str) -> Option<String> {
     Some(uuid::Uuid::from_u128(variant).to_string())
 }
 
+/// The end-to-end ids that a UETR may be derived from: it has a version and a variant in place of six of their bits.
+pub(super) fn ids_of_uetr(uetr: &str) -> Option<Vec<String>> {
+    let kept = uuid::Uuid::parse_str(uetr).ok()?.as_u128() & !(0xf << 76) & !(0x3 << 62);
+    let ids = (0..64_u128).map(|lost| kept | (lost >> 2) << 76 | (lost & 0x3) << 62);
+    Some(ids.map(|id| format!("{id:032X}")).collect())
+}
+
 /// An IBAN of its country's form; a text that looks like one and is none is refused.
 fn account_of(text: &str) -> Result<Account, Unpayable> {
     let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();

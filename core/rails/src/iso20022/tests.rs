@@ -11,7 +11,7 @@ use expect_test::{expect, expect_file};
 use super::answers::{GivenBack, PaymentReport, Word, read};
 use super::camt029::RecallReport;
 use super::camt056::{self, RecallRequest, case_of, recall_of};
-use super::instruction::{Debtor, Instruction, uetr};
+use super::instruction::{Debtor, Instruction, ids_of_uetr, uetr};
 use super::pain001::{build, message_id};
 use super::schema::{Message, check};
 use super::status::{After, Known, Ordered, apply};
@@ -174,6 +174,8 @@ fn a_payment_has_the_same_ids_at_every_attempt_and_unique_ones() {
     let mut other = request(PayoutMethod::Swift);
     other.reference = "f".repeat(64);
     assert_ne!(uetr(&Instruction::of(&other).unwrap().end_to_end_id), uetr(&first.end_to_end_id));
+    let ids = ids_of_uetr(&uetr(&first.end_to_end_id).unwrap()).unwrap();
+    assert_eq!((ids.len(), ids.iter().filter(|id| **id == first.end_to_end_id).count()), (64, 1));
     assert!(message_id(&first.end_to_end_id).len() <= 35);
 }
 

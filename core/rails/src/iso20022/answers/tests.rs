@@ -2,6 +2,7 @@
 
 use expect_test::expect;
 
+use super::super::instruction::uetr;
 use super::*;
 
 fn at() -> DateTime<Utc> {
@@ -76,6 +77,7 @@ fn said(file: &ParsedFile) -> Vec<(&str, &'static str)> {
             PaymentSubject::Payment(id) | PaymentSubject::Block(id) | PaymentSubject::Message(id) => {
                 (id.as_str(), report.word.as_str())
             }
+            PaymentSubject::Uetr(_) => ("a UETR", report.word.as_str()),
         })
         .collect()
 }
@@ -355,6 +357,15 @@ fn a_payment_is_recognised_by_any_of_its_ids() {
         assert_eq!(file.statements[0].said, [report], "{by}");
         assert_eq!(file.statements[0].entries[0].end_to_end_id.as_deref(), Some(id), "{by}");
     }
+    let uetr = uetr(id).unwrap();
+    let by_uetr = |file: ParsedFile| {
+        let statements = file.statements.into_iter().flat_map(|statement| statement.said);
+        matches!(&file.said.into_iter().chain(statements).next().unwrap().of, PaymentSubject::Uetr(ids) if ids.iter().any(|one| one == id))
+    };
+    let content = entry("E1").replace(own, &refs(format!("<UETR>{uetr}</UETR>{missing}")));
+    assert!(by_uetr(read(&statement(&format!("{}{content}", balances("3", "2"))), at()).unwrap()));
+    let content = format!("<TxInfAndSts><OrgnlUETR>{uetr}</OrgnlUETR><TxSts>ACSC</TxSts></TxInfAndSts>");
+    assert!(by_uetr(read(&report("10", &block(&content)), at()).unwrap()));
     for of_others in [
         refs(format!("<InstrId>I1</InstrId><MsgId>M1</MsgId>{missing}")),
         "<Btch><MsgId>M1</MsgId></Btch>".into(),
