@@ -14,8 +14,8 @@
 //! has one effect.
 //!
 //! Reading order: [`text`] and [`xml`] the syntax of files, [`schema`] their permitted content, [`instruction`] and
-//! [`pain001`] and [`camt056`] the written files, `entry`, [`answers`], [`camt029`] and [`statement`] the read files,
-//! [`intake`] their import, [`status`] their effect, `recalls` the sending of recalls and the effect of their answers,
+//! [`pain001`] and [`camt056`] the written files, [`word`], `entry`, [`answers`], [`camt029`] and [`statement`] the read
+//! files, [`intake`] their import, [`status`] their effect, `recalls` the sending of recalls and the effect of their answers,
 //! [`folder`] the storage of files. All but intake, recalls, folder and this one are pure.
 //!
 //! Kept by `core/tests/it/bank_files.rs::a_payment_is_moved_to_the_bank_once_by_any_number_of_processes` and
@@ -36,6 +36,7 @@ pub mod schema;
 pub mod statement;
 pub mod status;
 pub mod text;
+pub mod word;
 pub mod xml;
 
 use std::path::Path;
@@ -64,7 +65,6 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
-use self::answers::{PaymentReport, Word};
 use self::folder::Folder;
 pub use self::given::GIVEN_BEFORE;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
@@ -75,6 +75,7 @@ use self::status::{
     Known, Ordered, PAID_AFTER_DEBT, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, RETURNED_AFTER_DEBT,
     RETURNED_AFTER_PAID, RETURNED_AFTER_REFUSED, RETURNED_AGAIN, TAKEN_BACK, apply, failure_code,
 };
+use self::word::{PaymentReport, Word};
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
 /// The provider's name on paths and receipts.

@@ -6,11 +6,11 @@
 use chrono::{DateTime, Utc};
 use dvp_domain::payment::PaymentSubject;
 
-use super::answers::Booked;
 use super::instruction::{ids_of_uetr, is_end_to_end_id};
 use super::pain001::{BLOCK, MESSAGE};
 use super::schema::exponent;
 use super::text::{boolean, decimal, minor, time};
+use super::word::Booked;
 use super::xml::Node;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

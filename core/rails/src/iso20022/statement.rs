@@ -5,10 +5,10 @@
 use chrono::{DateTime, Days, NaiveTime, Utc};
 use sha2::{Digest as _, Sha256};
 
-use super::answers::PaymentReport;
 use super::entry::{Direction, Entry, EntryStatus, direction, end_to_end_id, money};
 use super::schema::exponent;
 use super::text::{minor, time};
+use super::word::PaymentReport;
 use super::xml::Node;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,8 +16,8 @@
 use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStatus;
 
-use super::answers::{GivenBack, Word};
 use super::text::minor;
+use super::word::{GivenBack, Word};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Ordered<'a> {

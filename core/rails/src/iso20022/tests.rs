@@ -8,13 +8,14 @@ use dvp_domain::payment::{PaymentStatus, PaymentSubject};
 use dvp_domain::recall::{RecallAnswer, RecallReason, RecallSubject};
 use expect_test::{expect, expect_file};
 
-use super::answers::{GivenBack, PaymentReport, Word, read};
+use super::answers::read;
 use super::camt029::RecallReport;
 use super::camt056::{self, RecallRequest, case_of, recall_of};
 use super::instruction::{Debtor, Instruction, ids_of_uetr, uetr};
 use super::pain001::{build, message_id};
 use super::schema::{Message, check};
 use super::status::{After, Known, Ordered, apply};
+use super::word::{GivenBack, PaymentReport, Word};
 use super::xml::{Document, Node};
 use crate::{LegKind, RailRequest, Unpayable};
 

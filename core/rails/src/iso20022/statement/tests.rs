@@ -1,7 +1,8 @@
 use expect_test::expect;
 
-use super::super::answers::{FileError, PaymentReport, Word, read};
+use super::super::answers::{FileError, read};
 use super::super::schema::Message;
+use super::super::word::{PaymentReport, Word};
 use super::*;
 
 fn file(statement: &str) -> Vec<u8> {
