@@ -34,7 +34,7 @@ mod action;
 mod apart;
 mod batch;
 mod drain;
-pub(crate) mod fees;
+mod fees;
 pub mod functions;
 mod look;
 mod outlook;

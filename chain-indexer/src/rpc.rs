@@ -9,7 +9,7 @@ use alloy::primitives::{Address, B256, Bloom, Bytes, U64, U256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
 use alloy::rpc::client::{BatchRequest, RpcClient, Waiter};
 use alloy::rpc::json_rpc::RpcRecv;
-use alloy::rpc::types::{Block, TransactionRequest};
+use alloy::rpc::types::{Block, FeeHistory, TransactionRequest};
 use alloy::sol_types::SolCall;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
@@ -147,6 +147,23 @@ pub(crate) fn batched_view<C: SolCall>(
 
 pub(crate) async fn batched_answer<C: SolCall>(waiter: Waiter<Bytes>) -> Result<C::Return, TransportError> {
     C::abi_decode_returns(&waiter.await?).map_err(TransportErrorKind::custom)
+}
+
+/// The next block's base fee, and the tip that its transactions pay: the median, over blocks that were not empty, of the
+/// highest tip in the cheaper half of a block's gas. `base_fee`: of the newest block, for a node without a history.
+pub(crate) fn fees_of(history: Option<&FeeHistory>, base_fee: u64) -> (u128, u128) {
+    let next = history.and_then(|history| history.base_fee_per_gas.last().copied());
+    let rewards = history.and_then(|history| history.reward.as_deref()).unwrap_or_default();
+    let used = history.map(|history| history.gas_used_ratio.as_slice()).unwrap_or_default();
+    let mut tips: Vec<u128> = rewards
+        .iter()
+        .zip(used)
+        .filter(|(_, used)| **used > 0.0)
+        .filter_map(|(reward, _)| reward.first().copied())
+        .collect();
+    tips.sort_unstable();
+    let tip = tips.get(tips.len() / 2).copied().unwrap_or(0);
+    (next.unwrap_or_else(|| u128::from(base_fee)), tip)
 }
 
 #[derive(Debug, Clone)]

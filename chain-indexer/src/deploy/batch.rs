@@ -1,7 +1,6 @@
 //! Several transactions at once: an account sends them with consecutive nonces, and they are awaited together.
 
 use super::DeployError;
-use crate::relayer::fees::Market;
 use crate::rpc;
 use crate::signing::{self, Fees, Unsigned};
 use alloy::eips::{BlockId, BlockNumberOrTag};
@@ -77,7 +76,7 @@ impl<'a> DeployBatch<'a> {
         let nonce = rpc::mined_nonce(provider, signer.address(), BlockId::pending()).await?;
         let head = rpc::head(provider).await?;
         let history = provider.get_fee_history(HISTORY_BLOCKS, BlockNumberOrTag::Latest, &[50.0]).await;
-        let Market { base_fee, tip } = Market::of(history.ok().as_ref(), head.base_fee);
+        let (base_fee, tip) = rpc::fees_of(history.ok().as_ref(), head.base_fee);
         let fees = Fees::of(base_fee, tip);
         Ok(Self { provider, signer, chain_id, nonce, fees, sent: Vec::new() })
     }

@@ -1,36 +1,25 @@
 //! The gas fees of a transaction. Pure.
 
 use crate::config::FeePolicy;
+use crate::rpc;
 use crate::signing::Fees;
 use alloy::rpc::types::FeeHistory;
 
 /// The fees of the newest blocks, in wei per gas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Market {
+pub(super) struct Market {
     /// Of the next block.
-    pub(crate) base_fee: u128,
-    pub(crate) tip: u128,
+    pub(super) base_fee: u128,
+    pub(super) tip: u128,
 }
 
 /// A transaction that offers enough is also replaced once it has waited this many times `bump_blocks`.
 const PATIENCE: u64 = 8;
 
 impl Market {
-    /// `base_fee`: of the newest block, for a node without a history. The tip is the median, over blocks that were not
-    /// empty, of the highest tip in the cheaper half of a block's gas.
-    pub(crate) fn of(history: Option<&FeeHistory>, base_fee: u64) -> Self {
-        let next = history.and_then(|history| history.base_fee_per_gas.last().copied());
-        let rewards = history.and_then(|history| history.reward.as_deref()).unwrap_or_default();
-        let used = history.map(|history| history.gas_used_ratio.as_slice()).unwrap_or_default();
-        let mut tips: Vec<u128> = rewards
-            .iter()
-            .zip(used)
-            .filter(|(_, used)| **used > 0.0)
-            .filter_map(|(reward, _)| reward.first().copied())
-            .collect();
-        tips.sort_unstable();
-        let tip = tips.get(tips.len() / 2).copied().unwrap_or(0);
-        Self { base_fee: next.unwrap_or_else(|| u128::from(base_fee)), tip }
+    pub(super) fn of(history: Option<&FeeHistory>, base_fee: u64) -> Self {
+        let (base_fee, tip) = rpc::fees_of(history, base_fee);
+        Self { base_fee, tip }
     }
 
     /// For a transaction that was never broadcast: allows the base fee to double, within the cap.
