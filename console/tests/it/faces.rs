@@ -193,18 +193,25 @@ async fn one_operator_credits_what_the_bank_has_booked_and_only_once() {
     let ana = scene.login_token("ana").await;
     scene
         .run(
-            "with s as (insert into bank_statement (account, currency, statement, page, begins_at, ends_at, opening, \
+            "with p as (insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, \
+                                                  currency, exponent, status, staged_file) \
+                        values ('0123456789ABCDEF0123456789ABCDEF', 'r', 'e', 'm', 'b', 1000, 'USD', 2, 'sent', 'f')), \
+                  s as (insert into bank_statement (account, currency, statement, page, begins_at, ends_at, opening, \
                                                     closing, content, file) \
                         values ('DE1', 'USD', '17', 1, now(), now(), 0, 1000, decode(repeat('07', 32), 'hex'), 'f') \
                         returning id) \
              insert into bank_entry (statement, line, account, currency, amount, booked_at, refs) \
              select id, line, 'DE1', 'USD', 1000, now(), refs from s, \
-                    (values (1, array['BK-7', 'for acme']), (2, array['BK-8'])) entry (line, refs)",
+                    (values (1, array['BK-7', 'for acme']), (2, array['BK-8']), (3, array['r', 'x-1']), \
+                            (4, array['01234567-89ab-4def-8123-456789abcdef', 'x-2']), \
+                            (5, array['0123456789ABCDEF0123456789ABCDEF', 'x-3'])) entry (line, refs)",
         )
         .await;
     let deposit =
         |id: &str, minor: &str| json!({"provider": "north", "asset": "USD", "amount-minor": minor, "id": id});
-    for (id, minor) in [("BK-9", "1000"), ("BK-7", "1001")] {
+    // Not booked; another amount; a payment of ours that came back, by our reference, its UETR and its end-to-end id.
+    for (id, minor) in [("BK-9", "1000"), ("BK-7", "1001"), ("x-1", "1000"), ("x-2", "1000"), ("x-3", "1000")]
+    {
         let refused = scene.act(&ana, "provider deposit", deposit(id, minor)).await;
         assert!(refused.body.contains("two operators"), "{id} {minor}: {}", refused.body);
     }

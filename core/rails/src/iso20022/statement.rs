@@ -160,7 +160,8 @@ fn booked(entries: &[Entry<'_>], currency: &str, ends_at: DateTime<Utc>) -> Opti
 }
 
 fn entry_of(entry: &Node, payments: &[&Node], amount: i128, booked_at: DateTime<Utc>) -> StatementEntry {
-    const REFS: [&str; 6] = ["EndToEndId", "InstrId", "TxId", "AcctSvcrRef", "ClrSysRef", "AcctSvcrTxId"];
+    const REFS: [&str; 7] =
+        ["EndToEndId", "InstrId", "TxId", "UETR", "AcctSvcrRef", "ClrSysRef", "AcctSvcrTxId"];
     let of_payments = payments.iter().flat_map(|payment| {
         let refs = payment.child("Refs");
         let refs = REFS.iter().filter_map(move |name| refs.and_then(|refs| refs.text_at(name)));

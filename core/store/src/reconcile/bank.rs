@@ -326,7 +326,8 @@ pub async fn find_charge(
 }
 
 /// Locks a booked credit without a pair that has this reference and amount, and says whether there is one: neither money
-/// of a payment that came back, nor credited before under one of its references.
+/// of a payment that came back, nor credited before under one of its references. A UETR has the first
+/// twelve digits of its payment's end-to-end id.
 pub async fn lock_credit(
     conn: &mut PgConnection,
     reference: &str,
@@ -335,7 +336,11 @@ pub async fn lock_credit(
 ) -> Result<bool, StoreError> {
     let sql = "select e.id from bank_entry e \
          where e.currency = $2 and e.paired_at is null and e.amount = $3::text::numeric and $1 = any(e.refs) \
-           and not exists (select from bank_payment p where p.end_to_end_id = e.end_to_end_id) \
+           and not exists (select from bank_payment p, unnest(e.end_to_end_id || e.refs) ref \
+                           where p.end_to_end_id = ref or p.reference = ref \
+                              or (length(replace(ref, '-', '')) = 32 \
+                                  and p.end_to_end_id between upper(left(replace(ref, '-', ''), 12)) \
+                                                          and upper(left(replace(ref, '-', ''), 12)) || 'G')) \
            and not exists (select from ledger_entry l \
                            where l.reference in (select kind || ref from unnest(e.refs) ref, \
                                                                          unnest(array['deposit:', 'operation:']) kind)) \
