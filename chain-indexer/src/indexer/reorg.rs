@@ -140,9 +140,11 @@ impl<R: ChainReader> Indexer<R> {
         }
         match (known.get(from), known.last()) {
             (Some(&(number, hash)), _) if number >= cursor.final_number => Ok(Parting::At(number, hash)),
-            (None, Some(&(number, ours))) if number <= cursor.final_number => {
-                Ok(Parting::Final { number, ours, theirs: theirs(number).await? })
-            }
+            (None, Some(&(number, ours))) if number <= cursor.final_number => match theirs(number).await? {
+                // It reported another one just before: two machines behind one endpoint.
+                theirs if theirs == ours => Err(IndexError::Behind { number }),
+                theirs => Ok(Parting::Final { number, ours, theirs }),
+            },
             // The node's chain ends below the final indexed block, with the same blocks: it lags.
             _ => Err(IndexError::Behind { number: cursor.final_number }),
         }
