@@ -15,7 +15,7 @@ use std::str::FromStr;
 pub enum KeySource {
     /// 64 hex digits in an environment variable.
     Env { name: String },
-    /// 64 hex digits in a file that only its owner may read.
+    /// 64 hex digits in a file that only its owner and its group may read.
     File { path: PathBuf },
     /// A keystore file (Web3 Secret Storage, version 3).
     Keystore { path: PathBuf, password_env: String },
@@ -33,7 +33,7 @@ pub enum KeyError {
         #[source]
         source: std::io::Error,
     },
-    #[error("key file {path} can be read by others: make it 0600")]
+    #[error("key file {path} is open to others: make it 0600, or 0640 for its group")]
     Exposed { path: PathBuf },
     #[error("{place} holds no private key")]
     NoKey { place: KeySource },
@@ -124,15 +124,19 @@ mod tests {
         "version": 3}"#;
 
     #[test]
-    fn a_plain_key_file_must_be_readable_by_its_owner_only() {
+    fn a_plain_key_file_is_read_only_if_it_is_closed_to_others() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("relayer.key");
         fs::write(&path, format!("{KEY}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let source: KeySource = format!("file:{}", path.display()).parse().unwrap();
-        assert!(matches!(source.load(), Err(KeyError::Exposed { .. })));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(source.load().unwrap(), KEY.parse().unwrap());
+        for mode in [0o644, 0o660, 0o602] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(source.load(), Err(KeyError::Exposed { .. })), "{mode:o}");
+        }
+        for mode in [0o600, 0o640] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(source.load().unwrap(), KEY.parse().unwrap(), "{mode:o}");
+        }
     }
 
     #[test]

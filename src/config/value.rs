@@ -15,7 +15,7 @@ use url::{Host, Url};
 pub(crate) enum Secret {
     /// `env:NAME`
     Env(String),
-    /// `file:PATH`, a file that only its owner may read. White space around the secret is no part of it.
+    /// `file:PATH`, a file that only its owner may write, and only its owner and its group may read. White space around the secret is no part of it.
     File(PathBuf),
 }
 
