@@ -12,7 +12,7 @@ pub type Meaning = (String, String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Takes {
     Text,
-    /// A text that no record has.
+    /// A secret: it is in no record.
     Secret,
     /// An amount in an asset's minor units.
     Amount,

@@ -245,7 +245,7 @@ fn status(levels: &[Level<'_>], now: DateTime<Utc>) -> Result<Option<Word>, Stri
     }))
 }
 
-/// What entries say of payments.
+/// What statement entries say about payments.
 fn words(entries: &[Entry<'_>], now: DateTime<Utc>, set_aside: &mut Vec<String>) -> Vec<PaymentReport> {
     let mut said = Vec::new();
     for entry in entries.iter().filter(|entry| entry.status != EntryStatus::Information) {

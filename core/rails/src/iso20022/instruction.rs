@@ -52,7 +52,7 @@ pub enum Agent {
     },
 }
 
-/// An address as schemes take it: with a town and a country at least.
+/// A postal address. Payment schemes require its town and its country.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Address {
     pub street: Option<String>,
