@@ -270,11 +270,14 @@ impl Folder {
     }
 }
 
+/// The names in a folder. Those with a dot at their beginning are no files yet: a probe, or what a process was writing
+/// when it was killed.
 fn names(folder: &Path) -> anyhow::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         names.insert(entry?.file_name().to_string_lossy().into_owned());
     }
+    names.retain(|name| !name.starts_with('.'));
     Ok(names)
 }
 

@@ -7,7 +7,8 @@
 //! written and from which nothing is concluded. No folder is ever created by the service.
 //!
 //! Invariants: a file appears completely or not at all in a folder that is read, and survives a power cut (the file is
-//! synced, then renamed, then its directory is synced). No file is ever overwritten or deleted.
+//! synced, then renamed, then its directory is synced). No file is ever overwritten or deleted. A process that is killed
+//! while it writes leaves a name with a dot at its beginning, which nobody reads.
 
 use std::fs::{self as fs_std, Metadata};
 use std::io;
