@@ -25,6 +25,7 @@ use sqlx::PgPool;
 pub use self::cancel::CancelOutcome;
 pub use self::error::EngineError;
 use self::forgotten::Forgotten;
+pub use self::knowledge::KNOWN;
 pub use self::lookups::{IssuedReceipt, ReceiptLookup};
 pub use self::submit::{JudgedPermit, PermitCheck, SubmitCommand};
 use crate::chain::WalletReaders;

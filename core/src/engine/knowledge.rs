@@ -20,7 +20,7 @@ pub(crate) const NOT_READ: &str = "waits for the events of its chain";
 pub(crate) const HELD: &str = "held by screening";
 pub(crate) const RESTS: &str = "rests until it is filled";
 /// Of an order of money that rests and that a rail knows.
-pub(crate) const KNOWN: &str = "filled before a restore, as its rail or chain shows: two operators fill it again with \
+pub const KNOWN: &str = "filled before a restore, as its rail or chain shows: two operators fill it again with \
                                 the amounts of the bank's statement (dvp execution resolve --action fill)";
 
 /// How long a cancellation waits for the word of a rail.

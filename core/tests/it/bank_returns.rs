@@ -156,6 +156,23 @@ async fn a_debt_that_was_paid_another_way_is_not_reversed_by_the_return_of_its_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_comes_back_between_request_and_approval_is_not_recorded_as_paid() {
+    let (scene, reference, amount) = BankScene::with_debt().await;
+    let own = scene.own_id().await;
+    assert!(scene.decide("jo", &reference, paid_by(&own)).await.unwrap(), "a request");
+    scene.notify("1.xml", &[(&amount, CREDIT, RETURNED)]).await;
+    scene.has_failed().await;
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let id = sqlx::query_scalar("select id from approval where state = 'pending'");
+    let id: String = id.fetch_one(&mut *conn).await.unwrap();
+    let approved = approvals::approve(&mut conn, &id, "mika", "seen on the statement").await;
+    assert!(approved.is_err(), "{approved:?}");
+    assert_ne!(scene.harness.account("debt", "USD").await, "0", "nobody has recorded it as paid");
+    approvals::deny(&mut conn, &id, "mika", "it came back").await.unwrap();
+    scene.ends_as_returned(&reference).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_debt_is_not_recorded_as_paid_by_another_payment_once_the_bank_has_booked_its_own() {
     let (scene, reference, amount) = BankScene::with_refused_debt().await;
     assert!(scene.decide("jo", &reference, paid_by("WIRE2")).await.unwrap(), "a request");

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use dvp_core::chain::expected::{difference, goal, other_times};
 use dvp_core::context::now;
-use dvp_core::engine::CancelOutcome;
+use dvp_core::engine::{CancelOutcome, KNOWN};
 use dvp_core::operators::operations::{Action, ResolveError};
 use dvp_core::ranges;
 use dvp_domain::intent::Bounds;
 use dvp_domain::money::Minor;
 use dvp_domain::screening::ScreeningResult;
+use dvp_store::workers::{Worker, set_aside};
+use dvp_testing::failing::assert_alarm;
 use dvp_testing::market::{Price, pair};
 use dvp_testing::orders::{Terms, of_coin, order, order_for, ranged};
 use dvp_testing::restore::{RestorePlan, copy, run};
@@ -257,6 +259,11 @@ async fn an_order_of_money_that_was_filled_before_a_restore_is_filled_again_by_t
             harness.rows_of::<(String,)>(known, reference).await.pop()
         })
         .await;
+        let mut conn = harness.pool().acquire().await.unwrap();
+        let listed = set_aside::list(&mut conn, 100).await.unwrap();
+        let is_listed = |row: &set_aside::SetAside| row.about == *reference && row.error == KNOWN;
+        assert!(listed.iter().any(is_listed), "{listed:?}");
+        assert_alarm(harness.pool(), Worker::Effects.as_str(), 1).await;
         let cancelled = engine.cancel(&harness.tenant, reference, None).await.unwrap();
         assert_eq!(cancelled, CancelOutcome::TooLate);
         assert_eq!(harness.state(reference).await, "resting");

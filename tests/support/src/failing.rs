@@ -103,7 +103,7 @@ const RULES: &str = include_str!("../../../deploy/prometheus/rules/causes.yml");
 
 /// The alarm of what is set aside is about the loop, and what its gauge shows is above the threshold. Commands have an
 /// alarm of their own, of their age.
-async fn assert_alarm(pool: &PgPool, worker: &str, failing: usize) {
+pub async fn assert_alarm(pool: &PgPool, worker: &str, failing: usize) {
     let mut conn = pool.acquire().await.unwrap();
     let counts = set_aside::count(&mut conn).await.unwrap();
     let shown = counts.iter().find(|(name, _)| name == worker).map_or(0, |(_, count)| *count);
