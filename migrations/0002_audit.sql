@@ -33,6 +33,7 @@ comment on column audit_entry.hash is 'SHA-256 over the previous hash and this r
 comment on column audit_entry.erased_at is 'When personal data was erased from the entry.';
 create index audit_entry_subject_idx on audit_entry (audit_subject(source, entry))
     where source in ('operator_action', 'approval', 'beneficiary', 'destination');
+create index audit_entry_at_idx on audit_entry (at);
 create trigger audit_entry_announced after insert on audit_entry
     for each row execute function console_announce('audit');
 

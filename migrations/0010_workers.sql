@@ -49,6 +49,20 @@ comment on table lease is
     'Leases for work of a single owner (an indexer''s chain, a relayer, a FIX session), by the database''s clock.';
 comment on column lease.fence is 'Grows with each change of owner.';
 
+create table process (
+    id             uuid not null,
+    host           text not null,
+    version        text not null,
+    roles          text[] not null,
+    configuration  text not null,
+    started_at     timestamptz not null default clock_timestamp(),
+    seen_at        timestamptz not null default clock_timestamp(),
+    constraint process_pkey primary key (id)
+);
+comment on table process is 'The processes of the service that run, as each reports itself every 15 seconds.';
+comment on column process.configuration is
+    'The digest of the sections of the configuration that must be the same in every process.';
+
 create table set_aside (
     loop             text not null,
     item             text not null,

@@ -246,14 +246,16 @@ create trigger console_record_immutable before update or delete or truncate on c
 create trigger console_record_audited after insert on console_record
     for each row execute function audit_append();
 
-create table order_view (
+create table saved_view (
     operator  text not null,
+    page      text not null,
     name      text not null,
     query     text not null,
     saved_at  timestamptz not null default clock_timestamp(),
-    constraint order_view_pkey primary key (operator, name),
-    constraint order_view_name_given check (name = trim(name) and length(name) between 1 and 60),
-    constraint order_view_query_length check (length(query) <= 500)
+    constraint saved_view_pkey primary key (operator, page, name),
+    constraint saved_view_name_given check (name = trim(name) and length(name) between 1 and 60),
+    constraint saved_view_query_length check (length(query) <= 500)
 );
-comment on table order_view is 'Views of the orders that operators have saved.';
-comment on column order_view.query is 'The filter, as it is in the address of the page.';
+comment on table saved_view is 'Views of lists that operators have saved.';
+comment on column saved_view.page is 'The page of the list.';
+comment on column saved_view.query is 'The filter, as it is in the address of the page.';

@@ -131,7 +131,7 @@ fn visit(node: &Value, tables: &mut BTreeMap<String, Read>) {
 }
 
 /// Tables whose rows come with configuration and with people, not with orders: each stays small.
-pub const SMALL: [(&str, &str); 64] = [
+pub const SMALL: [(&str, &str); 65] = [
     ("_sqlx_migrations", "one row a migration"),
     ("account_balance", "one row an owner and asset"),
     ("api_key", "keys of partners"),
@@ -176,7 +176,8 @@ pub const SMALL: [(&str, &str); 64] = [
     ("operator_password", "people"),
     ("operator_session", "sessions of people, for 90 days"),
     ("order_limit", "set by operators"),
-    ("order_view", "saved by operators"),
+    ("process", "one row a process"),
+    ("saved_view", "saved by operators"),
     ("partner", "partners"),
     ("partner_action", "made by operators"),
     ("pause", "set by operators"),

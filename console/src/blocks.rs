@@ -5,6 +5,8 @@ use axum::response::{Html, IntoResponse as _, Response};
 use chrono::{DateTime, Utc};
 
 use crate::error::PageError;
+use crate::filter::Filter;
+pub(crate) use crate::form::{Field, Form};
 use crate::offers::Offer;
 use crate::view::{self, Moment, Page};
 
@@ -107,6 +109,8 @@ pub(crate) struct Block {
     /// The address of the following rows, and what leads there is called.
     pub older: Option<String>,
     pub older_name: &'static str,
+    /// The address of the first rows, where these are not.
+    pub newest: Option<String>,
     /// The address of the rows as CSV.
     pub csv: Option<String>,
 }
@@ -128,6 +132,7 @@ impl Block {
             is_wide: true,
             older: None,
             older_name: "Older",
+            newest: None,
             csv: None,
         }
     }
@@ -179,107 +184,15 @@ impl Block {
         self.headings.is_empty() && self.facts.is_empty() && self.forms.is_empty() && self.offers.is_empty()
     }
 
+    /// The addresses of the rows that follow, of the newest ones, and of these rows as a file.
+    pub(crate) fn paged(self, filter: &Filter, last: Option<String>, file: Option<String>) -> Self {
+        let older = last.map(|place| filter.older(&place));
+        Self { older, newest: filter.newest(), csv: file, ..self }
+    }
+
     /// Half of the page's width.
     pub(crate) fn half(self) -> Self {
         Self { is_wide: false, ..self }
-    }
-}
-
-/// A form.
-#[derive(Debug, Clone)]
-pub(crate) struct Form {
-    pub action: String,
-    pub method: &'static str,
-    pub button: &'static str,
-    pub is_danger: bool,
-    /// What it is about, where several forms have the same button.
-    pub about: String,
-    pub fields: Vec<Field>,
-    /// One field under the other, with their help.
-    pub is_tall: bool,
-    /// Optional fields, which are folded.
-    pub more: Vec<Field>,
-    /// What is wrong with no field of it.
-    pub problem: String,
-}
-
-/// A field of a form.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Field {
-    pub name: String,
-    pub label: String,
-    pub kind: &'static str,
-    pub value: String,
-    /// Of a choice or a set: values and names.
-    pub options: Vec<(String, String)>,
-    /// Of a set: the values that are chosen.
-    pub chosen: Vec<String>,
-    pub is_required: bool,
-    pub help: String,
-    /// What is wrong with it.
-    pub problem: String,
-}
-
-impl Field {
-    /// Whether something is said under it.
-    pub(crate) fn is_described(&self) -> bool {
-        let is_shown = !matches!(self.kind, "hidden" | "fixed");
-        is_shown && (!self.help.is_empty() || !self.problem.is_empty())
-    }
-
-    pub(crate) fn text(name: &str, label: &str) -> Self {
-        let (name, label) = (name.to_owned(), label.to_owned());
-        Self { name, label, kind: "text", is_required: true, ..Self::default() }
-    }
-
-    pub(crate) fn date(name: &str, label: &str) -> Self {
-        Self { kind: "date", ..Self::text(name, label) }
-    }
-
-    pub(crate) fn time(name: &str, label: &str) -> Self {
-        Self { kind: "datetime-local", ..Self::text(name, label) }
-    }
-
-    pub(crate) fn optional(self) -> Self {
-        Self { is_required: false, ..self }
-    }
-
-    pub(crate) fn hidden(name: &str, value: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), kind: "hidden", value: value.into(), ..Self::default() }
-    }
-}
-
-impl Form {
-    pub(crate) fn new(action: impl Into<String>, button: &'static str, fields: Vec<Field>) -> Self {
-        Self {
-            action: action.into(),
-            method: "post",
-            button,
-            is_danger: false,
-            about: String::new(),
-            fields,
-            is_tall: false,
-            more: Vec::new(),
-            problem: String::new(),
-        }
-    }
-
-    /// One field under the other.
-    pub(crate) fn tall(self, more: Vec<Field>, problem: String) -> Self {
-        Self { is_tall: true, more, problem, ..self }
-    }
-
-    pub(crate) fn about(self, about: String) -> Self {
-        Self { about, ..self }
-    }
-
-    /// A form that changes nothing: its fields are in the address of the page that it leads to.
-    pub(crate) fn search(action: impl Into<String>, button: &'static str, fields: Vec<Field>) -> Self {
-        Self { method: "get", ..Self::new(action, button, fields) }
-    }
-
-    pub(crate) fn dangerous(self) -> Self {
-        Self { is_danger: true, ..self }
     }
 }
 
@@ -291,6 +204,7 @@ struct BlocksPage {
     state: Option<Cell>,
     /// Said above the blocks: the outcome of a form.
     note: Option<String>,
+    filter: Option<Filter>,
     blocks: Vec<Block>,
 }
 
@@ -306,6 +220,19 @@ pub(crate) fn noted(
     note: Option<String>,
     blocks: Vec<Block>,
 ) -> Result<Response, PageError> {
-    let title = page.title.clone();
-    Ok(Html(BlocksPage { page, title, state, note, blocks }.render()?).into_response())
+    show(BlocksPage { title: page.title.clone(), page, state, note, filter: None, blocks })
+}
+
+/// A list under its filter.
+pub(crate) fn list(
+    page: Page,
+    state: Option<Cell>,
+    filter: Filter,
+    blocks: Vec<Block>,
+) -> Result<Response, PageError> {
+    show(BlocksPage { title: page.title.clone(), page, state, note: None, filter: Some(filter), blocks })
+}
+
+fn show(page: BlocksPage) -> Result<Response, PageError> {
+    Ok(Html(page.render()?).into_response())
 }

@@ -21,6 +21,8 @@ mod blocks;
 mod cookies;
 mod error;
 mod figures;
+mod filter;
+mod form;
 mod lanes;
 mod lines;
 mod navigation;

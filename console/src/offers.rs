@@ -16,6 +16,10 @@ pub(crate) mod about {
     pub(crate) const UNIT: &str = "_unit";
     /// The page that the form was opened from.
     pub(crate) const BACK: &str = "_back";
+    /// The name of a field that each item of several has a value of, in the order of the items.
+    pub(crate) const EACH: &str = "_each";
+    /// The number of an item that is chosen.
+    pub(crate) const ITEM: &str = "_item";
     /// The amounts were shown as they were read.
     pub(crate) const CHECKED: &str = "_checked";
 }
@@ -37,6 +41,22 @@ pub(crate) struct Offer {
 impl Offer {
     pub(crate) fn new(action: &'static str, label: impl Into<String>) -> Self {
         Self { action, label: label.into(), query: Vec::new(), is_danger: false }
+    }
+
+    /// The same action about each of several items, where there are several: one form, and one reason for all.
+    pub(crate) fn all(offers: &[Self]) -> Option<Self> {
+        let [first, _, ..] = offers else { return None };
+        let differs = |at: usize| offers.iter().any(|one| one.query.get(at) != first.query.get(at));
+        let mut query = Vec::new();
+        for (at, (name, value)) in first.query.iter().enumerate() {
+            if !differs(at) {
+                query.push((*name, value.clone()));
+                continue;
+            }
+            query.push((about::EACH, (*name).to_owned()));
+            query.extend(offers.iter().filter_map(|one| one.query.get(at).cloned()));
+        }
+        Some(Self { label: format!("{}: all {}", first.label, offers.len()), query, ..first.clone() })
     }
 
     /// What the action is about. Nothing when empty.

@@ -8,6 +8,7 @@ use dvp_store::operators::overview::{
 };
 use dvp_store::orders::listing::{self, OrderFilter, OrderRow, OrderView};
 use dvp_store::reconcile::{self, KeptBreak};
+use dvp_store::workers::processes::{self, Process};
 use dvp_store::{PgConnection, StoreError};
 
 /// The most rows of each list.
@@ -23,11 +24,13 @@ pub(crate) struct Overview {
     pub chains: Vec<StatusRow>,
     pub sessions: SessionCounts,
     pub webhooks: WebhookCounts,
-    pub lately: Lately,
+    /// The last day, then its hours.
+    pub lately: Vec<Lately>,
     pub bank: BankCounts,
     /// What providers hold.
     pub inventory: Vec<BalanceRow>,
     pub fees: Vec<(u64, ChainFees)>,
+    pub processes: Vec<Process>,
 }
 
 impl Overview {
@@ -45,9 +48,10 @@ impl Overview {
             chains: chain::list_statuses(conn).await?,
             sessions: overview::load_session_counts(conn).await?,
             webhooks: overview::load_webhook_counts(conn).await?,
-            lately: overview::load_lately(conn).await?,
+            lately: overview::list_lately(conn).await?,
             bank: overview::load_bank_counts(conn).await?,
             inventory: balances::list_held_by_providers(conn, ROWS).await?,
+            processes: processes::list(conn).await?,
             fees: chain::list_fees(conn).await?.into_iter().map(|(chain, fees, _)| (chain, fees)).collect(),
         })
     }

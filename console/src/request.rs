@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use axum::extract::{Form, FromRequest, FromRequestParts, Query, RawForm, Request};
-use axum::http::HeaderMap;
-use axum::http::header;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use chrono::{DateTime, NaiveDateTime, Utc};
 use dvp_core::listeners::source::{Peer, client};
@@ -122,16 +121,32 @@ impl FromRequest<Console> for Fields {
 }
 
 impl Fields {
+    /// Those of an address.
+    pub(crate) fn asked(uri: &Uri) -> Self {
+        Self::of(uri.query().unwrap_or_default().as_bytes())
+    }
+
     /// Those of an encoded form.
     pub(crate) fn of(encoded: &[u8]) -> Self {
         Self(url::form_urlencoded::parse(encoded).into_owned().collect())
+    }
+
+    /// Those of other names.
+    pub(crate) fn without(&self, names: &[String]) -> Self {
+        Self(self.0.iter().filter(|(name, _)| !names.contains(name)).cloned().collect())
+    }
+
+    pub(crate) fn and(mut self, more: Vec<(String, String)>) -> Self {
+        self.0.extend(more);
+        self
     }
 
     pub(crate) fn push(&mut self, name: &str, value: String) {
         self.0.push((name.to_owned(), value));
     }
 
-    fn values(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
+    /// The values of a field, as they were given.
+    pub(crate) fn values(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
         let found = self.0.iter().filter(move |(field, _)| field == name);
         found.map(|(_, value)| value.trim())
     }

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -30,6 +31,7 @@ pub(crate) struct Browser {
     http: reqwest::Client,
     session: String,
     axe: String,
+    clicks: AtomicUsize,
     _profile: tempfile::TempDir,
 }
 
@@ -105,7 +107,14 @@ impl Browser {
             "goog:chromeOptions": {"args": args}, "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let mut browser = Self { driver, http, session: String::new(), axe, _profile: profile };
+        let mut browser = Self {
+            driver,
+            http,
+            session: String::new(),
+            axe,
+            clicks: AtomicUsize::new(0),
+            _profile: profile,
+        };
         let base = format!("http://127.0.0.1:{port}/session");
         let answer = browser.send(&base, &wanted).await;
         browser.session = format!("{base}/{}", answer["sessionId"].as_str().unwrap());
@@ -148,14 +157,46 @@ impl Browser {
         self.press(button).await;
     }
 
+    /// A task of an operator's day begins.
+    pub(crate) fn begin_task(&self) {
+        self.clicks.store(0, Ordering::Relaxed);
+    }
+
+    /// The clicks since then.
+    pub(crate) fn clicks(&self) -> usize {
+        self.clicks.load(Ordering::Relaxed)
+    }
+
+    /// Forgets those of an attempt.
+    pub(crate) fn count_from(&self, clicks: usize) {
+        self.clicks.store(clicks, Ordering::Relaxed);
+    }
+
+    /// It is done in the clicks that `docs/console.md` says.
+    pub(crate) fn task_is_done(&self, task: &str) {
+        let page = include_str!("../../docs/console.md");
+        let row = page.lines().find_map(|line| line.strip_prefix(&format!("| {task} | ")));
+        let said = row.unwrap_or_else(|| panic!("docs/console.md has no {task}")).split(' ').next().unwrap();
+        assert_eq!(self.clicks().to_string(), said, "clicks to {task}");
+    }
+
     /// Follows the link with this text, and waits for its page.
     pub(crate) async fn follow(&self, text: &str) {
+        self.clicks.fetch_add(1, Ordering::Relaxed);
         self.value("(window.isOld = true)").await;
         let script = format!(
             "[...document.querySelectorAll('main a')].find(link => link.textContent.trim() === {}).click()",
             json!(text)
         );
         self.value(&script).await;
+        self.wait_for("!window.isOld && document.readyState === 'complete'").await;
+    }
+
+    /// Follows the first link that a selector finds.
+    pub(crate) async fn follow_first(&self, selector: &str) {
+        self.clicks.fetch_add(1, Ordering::Relaxed);
+        self.value("(window.isOld = true)").await;
+        self.value(&format!("document.querySelector({}).click()", json!(selector))).await;
         self.wait_for("!window.isOld && document.readyState === 'complete'").await;
     }
 
@@ -207,6 +248,7 @@ impl Browser {
 
     /// Presses the button with this text, by its form, and waits for the next page.
     pub(crate) async fn press(&self, text: &str) {
+        self.clicks.fetch_add(1, Ordering::Relaxed);
         self.value("(window.isOld = true)").await;
         let script = format!(
             "[...document.querySelectorAll('button')].find(button => button.textContent.trim() === {}).click()",

@@ -89,6 +89,7 @@ async fn operators_work_in_a_browser() {
     // Two operators set a limit, which stops an order.
     let tokens = ["/operators/0/token", "/operators/1/token"].map(|pointer| sandbox.text(pointer));
     sign_in(&browser, &sandbox, &tokens[0], "/treasury").await;
+    browser.begin_task();
     let limit = [
         ("scope", "everything"),
         ("asset", "USDC"),
@@ -105,6 +106,7 @@ async fn operators_work_in_a_browser() {
     check(&browser, "the checker's request").await;
     browser.press("Approve").await;
     browser.wait_for("document.querySelector('.heading .state').textContent === 'approved'").await;
+    browser.task_is_done("raise a limit");
     let stopped = partner.order(&sandbox, 2, "000123456789").await;
     let (status, refused) = partner.submit(&stopped).await;
     assert!(status != 202 || refused["status"] == "rejected", "{status} {refused}");
@@ -171,10 +173,14 @@ async fn a_pause_is_made_by_the_keyboard_alone(browser: &Browser, console: &str)
 /// A partner, and its FIX session, which exists when another operator has approved it.
 async fn an_administrator_begins_a_partner(sandbox: &Sandbox, browser: &Browser, tokens: &[String; 2]) {
     sign_in(browser, sandbox, &tokens[0], "/partners").await;
+    browser.begin_task();
     browser.act("New partner", &[("name", "initech"), ("tier", "standard")]).await;
     browser.follow("initech").await;
     browser.wait_for("location.pathname === '/partners/initech'").await;
     check(browser, "the new partner").await;
+    browser.act("Issue a key", &[("reason", "contract 12")]).await;
+    browser.wait_for("document.body.textContent.includes('Shown this once')").await;
+    browser.follow("/partners/initech").await;
     let session = [
         ("begin-string", "FIX.4.4"),
         ("sender-comp-id", "INITECH"),
@@ -190,6 +196,7 @@ async fn an_administrator_begins_a_partner(sandbox: &Sandbox, browser: &Browser,
     sign_in(browser, sandbox, &tokens[1], request.as_str().unwrap()).await;
     check(browser, "the request of a session").await;
     browser.press("Approve").await;
+    browser.task_is_done("onboard a partner with a key and a FIX session");
     browser.open(&format!("{}/fix", sandbox.text("/console"))).await;
     browser.wait_for("document.body.textContent.includes('FIX.4.4:DVP->INITECH')").await;
 }

@@ -169,9 +169,11 @@ async fn a_stuck_order_is_resolved(browser: &Browser, sandbox: &Sandbox, referen
     sandbox.change(older, reference).await;
     let tokens = ["/operators/0/token", "/operators/1/token"].map(|pointer| sandbox.text(pointer));
     sign_in(browser, sandbox, &tokens[0], "/orders?view=stuck").await;
+    browser.begin_task();
     browser.wait_for(&format!("document.body.textContent.includes({})", json!(reference))).await;
     browser.type_keys(&format!("/{end_to_end_id}\u{e007}")).await;
     browser.wait_for(&format!("location.pathname === '/orders/{reference}'")).await;
+    browser.task_is_done("find an order by its bank reference");
     let fields = [
         ("provider-reference", "STATEMENT-17"),
         ("reason", "the bank is silent"),
@@ -182,8 +184,10 @@ async fn a_stuck_order_is_resolved(browser: &Browser, sandbox: &Sandbox, referen
     check(browser, "the maker's request").await;
     let request = browser.value("location.pathname").await.as_str().unwrap().to_owned();
     sign_in(browser, sandbox, &tokens[1], &request).await;
+    let begun = browser.clicks();
     // While the payment may still be in flight the approval is refused.
     until("the approval", async || {
+        browser.count_from(begun);
         browser.press("Approve").await;
         let page = browser.value("document.body.innerText").await;
         let page = page.as_str().unwrap();
@@ -197,6 +201,7 @@ async fn a_stuck_order_is_resolved(browser: &Browser, sandbox: &Sandbox, referen
         false
     })
     .await;
+    browser.task_is_done("resolve a stuck payout with two operators");
     let completed = "select state_name from execution where reference = $1 and state_name = 'completed'";
     assert_eq!(text_of(&mut conn, completed, reference).await, "completed");
     open(browser, sandbox, &format!("/orders/{reference}"), "payout.completed").await;
@@ -228,12 +233,50 @@ async fn a_session_is_reset(browser: &Browser, sandbox: &Sandbox) {
     check(browser, "a session with a gap").await;
     open(browser, sandbox, "/fix", &missing).await;
     open(browser, sandbox, SESSION, &missing).await;
+    browser.begin_task();
     browser.act("Reset the numbers", &[("reason", "agreed by phone")]).await;
+    browser.task_is_done("reset a FIX session");
     browser.wait_for("document.body.textContent.includes('agreed by phone')").await;
     client.report(|message| message.get(35) == "5").await;
     browser.wait_for(&fact("Peer", "not connected")).await;
     browser.wait_for(&fact("Expected MsgSeqNum in", "1")).await;
     check(browser, "the session after its reset").await;
+}
+
+async fn a_pair_is_paused(browser: &Browser, sandbox: &Sandbox) {
+    open(browser, sandbox, "/treasury", "Balances").await;
+    browser.begin_task();
+    let pause = [("scope", "pair"), ("target", "USD/EUR"), ("reason", "a feed stands still")];
+    browser.act("Pause", &pause).await;
+    browser.wait_for("document.body.textContent.includes('a feed stands still')").await;
+    browser.task_is_done("pause a pair");
+    browser.act("Resume", &[("reason", "it moves again")]).await;
+    browser.wait_for("document.body.textContent.includes('Nothing is paused.')").await;
+}
+
+async fn webhooks_of_a_range_are_replayed(browser: &Browser, sandbox: &Sandbox) {
+    open(browser, sandbox, "/webhooks", "https://127.0.0.1:9/").await;
+    browser.begin_task();
+    browser.follow_first("main td a.id").await;
+    let fields =
+        [("from", "2020-01-01T00:00"), ("to", "2020-01-02T00:00"), ("reason", "the receiver was away")];
+    browser.act("Replay a range", &fields).await;
+    browser.wait_for("location.pathname.startsWith('/webhooks/')").await;
+    browser.task_is_done("replay the webhooks of a range");
+}
+
+/// What was compared agrees but for what is listed; the day's fees are a file.
+async fn a_day_is_closed(browser: &Browser, sandbox: &Sandbox) {
+    open(browser, sandbox, "/reconciliation", "Last runs").await;
+    browser.begin_task();
+    browser.follow_first("nav a[href='/treasury']").await;
+    browser.follow("Show the fees of some days").await;
+    browser.wait_for("document.querySelector('a[download]') !== null").await;
+    check(browser, "the fees of a day").await;
+    browser.follow_first("nav a[href='/treasury']").await;
+    browser.follow("Show what is reserved or owed").await;
+    browser.wait_for("document.querySelector('a[download]') !== null").await;
+    browser.task_is_done("close the day");
 }
 
 /// The fields of a line of CSV (RFC 4180).
@@ -263,7 +306,7 @@ async fn the_csv_has_the_rows_of_the_page(browser: &Browser, sandbox: &Sandbox) 
         ("/orders?view=alarmed", 0),
     ] {
         open(browser, sandbox, path, "exe_").await;
-        let rows = "[...document.querySelectorAll('table.orders tbody tr')].map(row => [...row.cells].map(cell => \
+        let rows = "[...document.querySelectorAll('table.list tbody tr')].map(row => [...row.cells].map(cell => \
                     cell.textContent.trim().replace(/\\s+/g, ' ')))";
         let rows = browser.value(rows).await;
         let address = browser.value("document.querySelector('a[download]').href").await;
@@ -316,6 +359,9 @@ async fn operators_work_among_thousands_of_orders() {
     a_returned_payment_is_traced_and_resolved(&browser, &sandbox, &returned).await;
     every_screen_is_in_order(&browser, &sandbox, &settled).await;
     the_csv_has_the_rows_of_the_page(&browser, &sandbox).await;
+    a_pair_is_paused(&browser, &sandbox).await;
+    webhooks_of_a_range_are_replayed(&browser, &sandbox).await;
+    a_day_is_closed(&browser, &sandbox).await;
     drop(client);
     a_session_is_reset(&browser, &sandbox).await;
     sandbox.stop().await;

@@ -67,13 +67,37 @@ impl Wanted {
         Ok(Self { spec, form, given, problems: Vec::new(), status: StatusCode::OK })
     }
 
+    /// Whether it is about several items.
+    fn is_bulk(&self) -> bool {
+        !self.given.one(about::EACH).is_empty()
+    }
+
+    /// What each item is called, and whether it is chosen. A form that was just opened has all of them.
+    fn items(&self) -> Vec<(String, bool)> {
+        let chosen = self.given.all(about::ITEM);
+        let named = self.given.values(about::EACH).next().unwrap_or_default();
+        let names = self.given.values(named).enumerate();
+        names
+            .map(|(at, name)| (name.to_owned(), chosen.is_empty() || chosen.contains(&at.to_string())))
+            .collect()
+    }
+
+    /// The fields of one item.
+    fn item(&self, at: usize) -> Fields {
+        let each = self.given.all(about::EACH);
+        let own =
+            each.iter().filter_map(|name| Some((name.clone(), self.given.values(name).nth(at)?.to_owned())));
+        self.given.without(&each).and(own.collect())
+    }
+
     fn is(&self, about: &str, field: &str) -> bool {
         self.given.all(about).iter().any(|name| name == field)
     }
 
     fn is_shown(&self, field: &FormField) -> bool {
         let is_wanted = self.given.one(about::ONLY).is_empty() || self.is(about::ONLY, &field.name);
-        field.is_required || is_wanted || !self.given.one(&field.name).is_empty()
+        let is_each = self.given.values(about::EACH).any(|name| name == field.name);
+        !is_each && (field.is_required || is_wanted || !self.given.one(&field.name).is_empty())
     }
 
     /// The asset of an amount.
@@ -170,8 +194,24 @@ impl Wanted {
     /// What the form is about, and what it is called with again.
     fn hidden(&self) -> Vec<Field> {
         let mut hidden = Vec::new();
-        for name in [about::FIXED, about::ONLY, about::UNIT, about::BACK] {
-            hidden.extend(self.given.all(name).into_iter().map(|value| Field::hidden(name, value)));
+        for name in [about::FIXED, about::ONLY, about::UNIT, about::BACK, about::EACH] {
+            hidden.extend(self.given.values(name).map(|value| Field::hidden(name, value)));
+        }
+        for name in self.given.values(about::EACH) {
+            hidden.extend(self.given.values(name).map(|value| Field::hidden(name, value)));
+        }
+        if self.is_bulk() {
+            let items = self.items();
+            let numbered = items.iter().enumerate();
+            hidden.push(Field {
+                kind: "set",
+                options: numbered.clone().map(|(at, (name, _))| (at.to_string(), name.clone())).collect(),
+                chosen: numbered
+                    .filter(|(_, (_, is_chosen))| *is_chosen)
+                    .map(|(at, _)| at.to_string())
+                    .collect(),
+                ..Field::text(about::ITEM, "About each of")
+            });
         }
         hidden
     }
@@ -354,7 +394,7 @@ async fn proposed(
 
 /// The form of an action, with what its address has filled in.
 pub(crate) async fn show(Visit { console, operator }: Visit, uri: Uri, headers: HeaderMap) -> Reply {
-    let mut given = Fields::of(uri.query().unwrap_or_default().as_bytes());
+    let mut given = Fields::asked(&uri);
     if given.one(about::BACK).is_empty() {
         // The page that has led here; a browser says it of pages of the same origin only.
         let from = headers.get(header::REFERER).and_then(|from| from.to_str().ok());
@@ -371,6 +411,9 @@ pub(crate) async fn show(Visit { console, operator }: Visit, uri: Uri, headers: 
 /// Carries an action out, or requests it.
 pub(crate) async fn perform(Visit { console, operator }: Visit, uri: Uri, given: Fields) -> Reply {
     let mut wanted = Wanted::of(&uri, given)?;
+    if wanted.is_bulk() {
+        return perform_each(&wanted, &uri, &console, &operator).await;
+    }
     let Some(read) = wanted.read(&console) else {
         wanted.status = StatusCode::BAD_REQUEST;
         return wanted.page(&console, &operator).await;
@@ -379,16 +422,9 @@ pub(crate) async fn perform(Visit { console, operator }: Visit, uri: Uri, given:
     if wanted.form.fields.iter().any(is_amount) && wanted.given.one(about::CHECKED).is_empty() {
         return wanted.check(&console, &operator, &read).await;
     }
-    let by = Caller {
-        name: operator.name.clone(),
-        roles: operator.roles.clone(),
-        source: operator.source.clone(),
-        proof: Proof::Session,
-        // What needs it was authenticated before this.
-        is_recent: operator.is_authenticated(),
-    };
     let mut conn = console.acting().await?;
-    let performed = dvp_ops::perform(&mut conn, &console.house, &by, wanted.spec.name, &read).await;
+    let performed =
+        dvp_ops::perform(&mut conn, &console.house, &caller(&operator), wanted.spec.name, &read).await;
     drop(conn);
     let (status, field, message) = match performed {
         Ok(outcome) => return answer(&wanted, &operator, outcome),
@@ -402,6 +438,50 @@ pub(crate) async fn perform(Visit { console, operator }: Visit, uri: Uri, given:
     wanted.problems.push((field, sentence(&message)));
     wanted.page(&console, &operator).await
 }
+
+fn caller(operator: &Operator) -> Caller {
+    Caller {
+        name: operator.name.clone(),
+        roles: operator.roles.clone(),
+        source: operator.source.clone(),
+        proof: Proof::Session,
+        // What needs it was authenticated before this.
+        is_recent: operator.is_authenticated(),
+    }
+}
+
+/// Carries an action out about each item that is chosen, or requests it. One that is refused leaves the others.
+async fn perform_each(wanted: &Wanted, uri: &Uri, console: &Console, operator: &Operator) -> Reply {
+    let items = wanted.items();
+    if items.len() > ITEMS_MAX {
+        return Err(PageError::Invalid(format!("At most {ITEMS_MAX} at once.")));
+    }
+    let mut rows = Vec::new();
+    for (at, (name, _)) in items.iter().enumerate().filter(|(_, (_, is_chosen))| *is_chosen) {
+        let mut one = Wanted::of(uri, wanted.item(at))?;
+        let Some(read) = one.read(console) else {
+            let problems: Vec<String> = one.problems.into_iter().map(|(_, problem)| problem).collect();
+            rows.push(vec![Cell::found(name), Cell::toned(sentence(&problems.join(" ")), "bad")]);
+            continue;
+        };
+        let mut conn = console.acting().await?;
+        let done = dvp_ops::perform(&mut conn, &console.house, &caller(operator), one.spec.name, &read).await;
+        rows.push(vec![
+            Cell::found(name),
+            match done {
+                Ok(Outcome { approval: Some(id), .. }) => Cell::link("requested", view::approval(&id)),
+                Ok(_) => Cell::toned("done", "good"),
+                Err(refused) => Cell::toned(sentence(&refused.to_string()), "bad"),
+            },
+        ]);
+    }
+    let table = Block::table("Outcomes", &["Item", "Outcome"], "Nothing was chosen.", rows);
+    let back = Block::facts("Afterwards", vec![("Back to", Cell::link(wanted.back(), wanted.back()))]);
+    wanted.answer(operator, vec![table, back])
+}
+
+/// The most items at once.
+const ITEMS_MAX: usize = 100;
 
 /// What is shown once, or else the page of the request or of the subject.
 fn answer(wanted: &Wanted, operator: &Operator, outcome: Outcome) -> Reply {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use askama::Template;
 use axum::extract::Path;
+use axum::http::Uri;
 use axum::response::{Html, IntoResponse as _};
 use dvp_core::operators::invitations;
 use dvp_core::operators::operations::EXECUTION;
@@ -15,60 +16,54 @@ use dvp_store::operators::approvals::{self, Approval, Filter};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::{bank_messages, listing};
 use dvp_store::partners::registry;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::blocks::{self, Block, Cell};
 use crate::error::PageError;
+use crate::filter::{self, links};
 use crate::lines::{ApprovalLine, OrderLine};
-use crate::request::{self, Asked, Reply, Visit};
+use crate::request::{self, Fields, Reply, Visit};
 use crate::view::{self, Moment, Page};
 
 const ROWS: usize = 50;
 const STATES: [&str; 4] = ["pending", "approved", "denied", "lapsed"];
 
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(crate) struct ApprovalsQuery {
-    #[serde(default)]
-    state: String,
-    /// Requests before this one: microseconds of its time, a point, its id.
-    #[serde(default)]
-    before: String,
-}
-
-#[derive(Template)]
-#[template(path = "approvals.html")]
-struct ApprovalsPage {
-    page: Page,
-    states: Vec<(&'static str, bool)>,
-    is_all: bool,
-    rows: Vec<ApprovalLine>,
-    older: Option<String>,
-}
-
-pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked<ApprovalsQuery>) -> Reply {
-    let state = STATES.into_iter().find(|state| *state == query.state);
-    if state.is_none() && !query.state.is_empty() {
-        return Err(PageError::Invalid(format!("There is no state {}.", query.state)));
+pub(crate) async fn list(Visit { console, operator }: Visit, uri: Uri) -> Reply {
+    let given = Fields::asked(&uri);
+    let wanted = given.one("state");
+    let state = STATES.into_iter().find(|state| *state == wanted);
+    if state.is_none() && !wanted.is_empty() {
+        return Err(PageError::Invalid(format!("There is no state {wanted}.")));
     }
-    let before = (!query.before.is_empty()).then(|| request::placed(&query.before)).transpose()?;
+    let before = Some(given.one("before")).filter(|place| !place.is_empty());
+    let before = before.map(request::placed).transpose()?;
     let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
     let mut conn = console.reading().await?;
     let mut rows = approvals::list(&mut conn, &Filter { state, kind: None, before, limit }).await?;
+    let filter = filter::Filter::new("/approvals", vec![links("state", STATES)], &given);
+    let filter = filter.with_saved(&mut conn, &operator).await?;
     drop(conn);
     let has_more = rows.len() > ROWS;
     rows.truncate(ROWS);
-    let older = rows.last().filter(|_| has_more).map(|row| {
-        let before = view::place(row.requested_at, &row.id);
-        view::address("/approvals", &[("state", &query.state), ("before", &before)])
-    });
-    let page = ApprovalsPage {
-        page: operator.page("Approvals", "Approvals").live(&[Subject::Approvals]),
-        states: STATES.map(|one| (one, state == Some(one))).into(),
-        is_all: state.is_none(),
-        rows: rows.iter().map(ApprovalLine::from).collect(),
-        older,
-    };
-    Ok(Html(page.render()?).into_response())
+    let last = rows.last().filter(|_| has_more).map(|row| view::place(row.requested_at, &row.id));
+    let headings = ["Requested (UTC)", "Request", "Subject", "Maker", "Reason", "State", "Checker"];
+    let table = Block::table("Requests", &headings, "There is no such request.", rows.iter().map(row));
+    let page = operator.page("Approvals", "Approvals").live(&[Subject::Approvals]);
+    let table = table.paged(&filter, last, None);
+    blocks::list(page, None, filter, vec![table])
+}
+
+fn row(row: &Approval) -> Vec<Cell> {
+    let line = ApprovalLine::from(row);
+    vec![
+        Cell::time(line.requested),
+        Cell::link(format!("{}: {}", line.kind, line.action), view::approval(&line.id)),
+        Cell { link: line.link, ..Cell::id(line.subject) },
+        Cell::text(line.maker),
+        Cell::text(line.reason),
+        Cell::toned(line.state, line.tone),
+        Cell::text(line.checker),
+    ]
 }
 
 #[derive(Template)]
@@ -111,7 +106,17 @@ pub(crate) async fn show(Visit { console, operator }: Visit, Path(id): Path<Stri
         None => Vec::new(),
     };
     drop(conn);
-    let fields = fields(&named(&request.details, &names), &|asset| console.decimals(asset));
+    let details = named(&request.details, &names);
+    let terms = subject.as_ref().map(|execution| &execution.terms);
+    let asset = |field: &str| {
+        let of_order = terms.and_then(|terms| match field {
+            "input" => Some(terms.input.asset.as_str()),
+            "output" | "came" => Some(terms.output.asset.as_str()),
+            _ => None,
+        });
+        of_order.or_else(|| details["asset"].as_str())
+    };
+    let fields = fields(&details, &asset, &|asset| console.decimals(asset));
     let is_open = request.state == "pending" && !request.is_expired;
     let is_own = is_same_operator(&request.maker, &operator.name);
     let may_approve = operator.may(APPROVAL);
@@ -193,17 +198,22 @@ fn named(details: &Value, names: &HashMap<String, String>) -> Value {
 }
 
 /// The fields of a request's details. Of a session's settings, those that the request changes.
-fn fields(details: &Value, decimals: &dyn Fn(&str) -> u8) -> Vec<(String, String)> {
+fn fields<'a>(
+    details: &Value,
+    asset: &dyn Fn(&str) -> Option<&'a str>,
+    decimals: &dyn Fn(&str) -> u8,
+) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let before = details.get("before");
-    let asset = details["asset"].as_str();
     for (name, value) in details.as_object().into_iter().flatten() {
         match (name.as_str(), value) {
             (name, value) if UNSHOWN.contains(&name) || value.is_null() || *value == "" => {}
-            ("amount" | "amountMinor", value) => {
+            ("amount" | "amountMinor" | "input" | "output" | "came", value) => {
                 let minor = text(value);
-                let shown = asset.map(|asset| format!("{} {asset}", view::amount(&minor, decimals(asset))));
-                all.push(("Amount".to_owned(), shown.unwrap_or_else(|| format!("{minor} minor units"))));
+                let shown =
+                    asset(name).map(|asset| format!("{} {asset}", view::amount(&minor, decimals(asset))));
+                let shown = shown.unwrap_or_else(|| format!("{minor} minor units"));
+                all.push((label(name.trim_end_matches("Minor")), shown));
             }
             ("settings", Value::Object(settings)) => {
                 all.extend(settings.iter().filter_map(|(name, value)| {
@@ -272,7 +282,7 @@ mod tests {
 
     #[test]
     fn an_approver_sees_an_amount_in_units_of_its_asset() {
-        let shown = |details: Value| fields(&details, &|_| 2);
+        let shown = |details: Value| fields(&details, &|_| details["asset"].as_str(), &|_| 2);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let limit = json!({"amountMinor": 1_000_000, "asset": "USD", "target": "", "period": "order"});
         let expected = [pair("Amount", "10,000.00 USD"), pair("Asset", "USD"), pair("Period", "order")];
@@ -291,7 +301,7 @@ mod tests {
         let all = [&credit, &withdrawal].map(|details| {
             let mut ids = Vec::new();
             find_partners(details, &mut ids);
-            let shown = fields(&named(details, &names), &|_| 2);
+            let shown = fields(&named(details, &names), &|_| None, &|_| 2);
             let shown: Vec<_> = shown.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
             (ids, shown.join("; "))
         });

@@ -72,7 +72,9 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     let headings =
         ["#Command", "Kind", "Order", "State", "#Tries", "Trouble", "Created (UTC)", "Transaction", "Change"];
     let list = |title, empty, rows: &[CommandView]| {
-        Block::table(title, &headings, empty, rows.iter().map(|row| command_row(row, &operator)))
+        let retries: Vec<Offer> = rows.iter().filter_map(retry).collect();
+        let table = Block::table(title, &headings, empty, rows.iter().map(|row| command_row(row, &operator)));
+        table.with_offers(operator.offers(Offer::all(&retries)))
     };
     let blocks = vec![
         followed,
@@ -163,10 +165,12 @@ fn account_row(row: &RelayerAccount) -> Vec<Cell> {
     ]
 }
 
-fn command_row(row: &CommandView, operator: &Operator) -> Vec<Cell> {
+fn retry(row: &CommandView) -> Option<Offer> {
     let can_retry = row.trouble.is_some() || row.state.as_str() == "failed";
-    let retry =
-        can_retry.then(|| Offer::new("chain command retry", "Try again").about("id", row.id.to_string()));
+    can_retry.then(|| Offer::new("chain command retry", "Try again").about("id", row.id.to_string()))
+}
+
+fn command_row(row: &CommandView, operator: &Operator) -> Vec<Cell> {
     vec![
         Cell::number(row.id.to_string()),
         Cell::text(view::words(&row.kind)),
@@ -176,6 +180,6 @@ fn command_row(row: &CommandView, operator: &Operator) -> Vec<Cell> {
         Cell::text(row.trouble.clone().unwrap_or_default()),
         Cell::time(row.created_at),
         Cell::found(row.tx_hash.clone().unwrap_or_default()),
-        Cell::offers(operator.offers(retry)),
+        Cell::offers(operator.offers(retry(row))),
     ]
 }

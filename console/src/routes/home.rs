@@ -7,7 +7,8 @@ use dvp_domain::settlement::State;
 use dvp_store::chain::{ChainFees, StatusRow};
 use dvp_store::database::changes::Subject;
 use dvp_store::ledger::balances::BalanceRow;
-use dvp_store::operators::overview::{FeedCounts, InFlight};
+use dvp_store::operators::overview::{FeedCounts, InFlight, Lately, seconds};
+use dvp_store::workers::processes::Process;
 
 use crate::lines::{ApprovalLine, BreakLine, OrderLine};
 use crate::request::{Reply, Visit};
@@ -30,6 +31,9 @@ const BARS: usize = 120;
 const BAR_SECONDS: usize = 5;
 const BAR_WIDTH: usize = 5;
 const CHART_HEIGHT: i64 = 64;
+/// Of the chart of the last day: an hour's width, and the height of the most failures.
+const HOUR_WIDTH: i32 = 25;
+const FAILED_HEIGHT: i64 = 16;
 
 #[derive(Template)]
 #[template(path = "home.html")]
@@ -47,7 +51,10 @@ struct HomePage {
     chains: Vec<ChainLine>,
     inventory: Vec<Held>,
     today: Vec<(&'static str, String)>,
+    hours: Vec<Hour>,
+    longest: String,
     bank: Vec<(&'static str, String)>,
+    processes: Vec<ProcessLine>,
     sessions: Vec<(&'static str, String)>,
     webhooks: Vec<(&'static str, String)>,
 }
@@ -65,6 +72,16 @@ struct Bar {
     x: usize,
     y: i64,
     height: i64,
+}
+
+/// An hour of the chart of the last day, in its units from the left and from the top.
+struct Hour {
+    x: i32,
+    /// Where the bars of the median and of the 95th percentile begin, and how high the mark of failures is.
+    median: i64,
+    most: i64,
+    failed: i64,
+    words: String,
 }
 
 /// A number that should be zero, or that waits for somebody.
@@ -128,6 +145,40 @@ impl From<&InFlight> for FlightLine {
     }
 }
 
+/// A process, with the beginning of its configuration's digest.
+struct ProcessLine {
+    host: String,
+    roles: String,
+    version: String,
+    configuration: String,
+    tone: &'static str,
+    state: &'static str,
+    since: String,
+}
+
+/// The processes; one whose configuration is not that of most is shown as wrong.
+fn processes(rows: &[Process]) -> Vec<ProcessLine> {
+    let count = |wanted: &str| rows.iter().filter(|row| row.configuration == wanted).count();
+    let most = rows.iter().map(|row| count(&row.configuration)).max().unwrap_or_default();
+    let line = |row: &Process| {
+        let (state, tone) = match row.is_silent {
+            true => ("silent", "warn"),
+            false if count(&row.configuration) < most => ("configured otherwise", "bad"),
+            false => ("running", "good"),
+        };
+        ProcessLine {
+            host: row.host.clone(),
+            roles: row.roles.join(", "),
+            version: row.version.clone(),
+            configuration: row.configuration.chars().take(8).collect(),
+            tone,
+            state,
+            since: view::age(row.started_at),
+        }
+    };
+    rows.iter().map(line).collect()
+}
+
 struct ChainLine {
     name: String,
     chain_id: u64,
@@ -161,9 +212,9 @@ impl From<&StatusRow> for ChainLine {
 
 pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     let overview = console.overview().await?;
-    let seconds = console.pulse.seconds();
-    let minute = sum(seconds.iter().rev().take(RATE_SECONDS));
-    let (bars, highest) = chart(&seconds);
+    let pulse = console.pulse.seconds();
+    let minute = sum(pulse.iter().rev().take(RATE_SECONDS));
+    let (bars, highest) = chart(&pulse);
     let waiting = &overview.waiting;
     let (sessions, webhooks) = (&overview.sessions, &overview.webhooks);
     let tile = |name, count: i64, tone, link| Tile {
@@ -175,14 +226,19 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     let ago = |at: Option<DateTime<Utc>>| {
         at.map_or_else(|| "never".to_owned(), |at| format!("{} ago", view::age(at)))
     };
-    let (lately, bank) = (&overview.lately, &overview.bank);
+    let (day, of_hours) =
+        overview.lately.split_first().map_or((Lately::default(), &[][..]), |(day, hours)| (*day, hours));
+    let (hours, longest) = settled(of_hours);
+    let bank = &overview.bank;
     let page = HomePage {
         inventory: overview.inventory.iter().map(|row| Held::of(row, console.decimals(&row.asset))).collect(),
         today: vec![
-            ("From acceptance to payout", lately.words().unwrap_or_else(|| "no order today".to_owned())),
-            ("Paid out", view::count(lately.paid)),
-            ("Failed, expired or cancelled", view::count(lately.failed)),
+            ("From acceptance to payout", day.words().unwrap_or_else(|| "no order today".to_owned())),
+            ("Paid out", view::count(day.paid)),
+            ("Failed, expired or cancelled", view::count(day.failed)),
         ],
+        hours,
+        longest,
         bank: vec![
             ("Payments without a final answer", view::count(bank.unanswered)),
             ("Oldest of them", bank.oldest_at.map_or_else(|| "–".to_owned(), view::age)),
@@ -214,6 +270,7 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
         breaks: overview.breaks.iter().map(|row| BreakLine::of(row, &console)).collect(),
         approvals: overview.approvals.iter().map(ApprovalLine::from).collect(),
         chains: overview.chains.iter().map(|row| chain(row, &overview.fees)).collect(),
+        processes: processes(&overview.processes),
         sessions: vec![
             ("Enabled", view::count(sessions.enabled)),
             ("Run by a process", view::count(sessions.owned)),
@@ -230,6 +287,28 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
         ],
     };
     Ok(Html(page.render()?).into_response())
+}
+
+/// The hours of a day as bars, the newest on the right, and what the highest of them is.
+fn settled(rows: &[Lately]) -> (Vec<Hour>, String) {
+    let longest = rows.iter().filter_map(|row| row.most_ms).max().unwrap_or(0);
+    let failures = rows.iter().map(|row| row.failed).max().unwrap_or(0).max(1);
+    let top = |millis: Option<i64>| {
+        let height = millis.map_or(0, |millis| (millis.saturating_mul(CHART_HEIGHT) / longest.max(1)).max(1));
+        CHART_HEIGHT - height
+    };
+    let hour = |row: &Lately| {
+        let ago = row.hours_ago?;
+        let took = row.words().map(|words| format!(", {words}")).unwrap_or_default();
+        Some(Hour {
+            x: (23 - ago) * HOUR_WIDTH,
+            median: top(row.median_ms),
+            most: top(row.most_ms),
+            failed: (row.failed.saturating_mul(FAILED_HEIGHT) / failures).max(i64::from(row.failed > 0)),
+            words: format!("{ago} to {} h ago: {} paid out{took}; {} failed", ago + 1, row.paid, row.failed),
+        })
+    };
+    (rows.iter().filter_map(hour).collect(), seconds(longest))
 }
 
 /// The stages in the order in which orders pass them, each with its part of all open orders.

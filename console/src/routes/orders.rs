@@ -1,115 +1,57 @@
 //! The list of orders: filters in the address, a page at a time, and the same rows as CSV.
 
-use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::Uri;
-use axum::response::{Html, IntoResponse as _};
 use chrono::NaiveDate;
 use dvp_core::ledger::statements::csv::field;
 use dvp_domain::settlement::State as Settlement;
 use dvp_store::database::changes::Subject;
 use dvp_store::orders::listing::{self, OrderFilter, OrderRow, OrderView};
-use dvp_store::{operators::order_views, partners::registry};
-use serde::Deserialize;
+use dvp_store::partners::registry;
 
+use crate::blocks::{self, Block, Cell, Field};
 use crate::error::PageError;
+use crate::filter::{Filter, choice, links};
 use crate::lines::OrderLine;
-use crate::request::{self, Asked, Reply, Visit, file};
+use crate::offers::Offer;
+use crate::request::{self, Fields, Reply, Visit, file};
 use crate::state::Console;
-use crate::view::{self, Page};
+use crate::view;
 
 /// Rows of a page.
 const ROWS: usize = 50;
 /// The most partners of the filter's list.
 const PARTNERS: i64 = 500;
 
-/// The filter as it is in the address. Empty fields are no filter.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(crate) struct OrdersQuery {
-    #[serde(default)]
-    view: String,
-    #[serde(default)]
-    partner: String,
-    #[serde(default)]
-    state: String,
-    /// Dates (UTC), both included.
-    #[serde(default)]
-    from: String,
-    #[serde(default)]
-    until: String,
-    /// Orders before this one: microseconds of its time, a point, its reference.
-    #[serde(default)]
-    before: String,
+/// The filter of the address. Dates are UTC, both included; fields that are not given are no filter.
+fn wanted(given: &Fields) -> Result<OrderFilter<'_>, PageError> {
+    let some = |name: &str| Some(given.one(name)).filter(|value| !value.is_empty());
+    let view = some("view").map_or(Some(OrderView::All), OrderView::parse);
+    let view = view.ok_or_else(|| PageError::Invalid(format!("There is no view {}.", given.one("view"))))?;
+    let state = some("state");
+    if let Some(state) = state.filter(|state| !Settlement::NAMES.contains(state)) {
+        return Err(PageError::Invalid(format!("There is no state {state}.")));
+    }
+    let day = |text: &str| {
+        let read: Result<NaiveDate, _> = text.parse();
+        read.map_err(|_| PageError::Invalid(format!("{text} is no date: YYYY-MM-DD.")))
+    };
+    let midnight = |day: NaiveDate| day.and_hms_opt(0, 0, 0).map(|time| time.and_utc());
+    let until = some("until").map(day).transpose()?;
+    Ok(OrderFilter {
+        view,
+        partner: some("partner"),
+        state,
+        from: some("from").map(day).transpose()?.and_then(midnight),
+        until: until.and_then(|day| day.succ_opt()).and_then(midnight),
+        before: some("before").map(request::placed).transpose()?,
+        limit: i64::try_from(ROWS + 1).unwrap_or(i64::MAX),
+    })
 }
 
-impl OrdersQuery {
-    fn filter(&self) -> Result<OrderFilter<'_>, PageError> {
-        let view = if self.view.is_empty() { Some(OrderView::All) } else { OrderView::parse(&self.view) };
-        let view = view.ok_or_else(|| PageError::Invalid(format!("There is no view {}.", self.view)))?;
-        if !self.state.is_empty() && !Settlement::NAMES.contains(&self.state.as_str()) {
-            return Err(PageError::Invalid(format!("There is no state {}.", self.state)));
-        }
-        let day = |text: &str| {
-            let read: Result<NaiveDate, _> = text.parse();
-            read.map_err(|_| PageError::Invalid(format!("{text} is no date: YYYY-MM-DD.")))
-        };
-        let midnight = |day: NaiveDate| day.and_hms_opt(0, 0, 0).map(|time| time.and_utc());
-        let from = some(&self.from).map(day).transpose()?.and_then(midnight);
-        let until = some(&self.until).map(day).transpose()?;
-        let until = until.and_then(|day| day.succ_opt()).and_then(midnight);
-        let before = some(&self.before).map(request::placed).transpose()?;
-        Ok(OrderFilter {
-            view,
-            partner: some(&self.partner),
-            state: some(&self.state),
-            from,
-            until,
-            before,
-            limit: i64::try_from(ROWS + 1).unwrap_or(i64::MAX),
-        })
-    }
-
-    /// A filter from an address's query. The place of a page is no part of it.
-    pub(crate) fn parse(query: &str) -> Result<Self, PageError> {
-        let unread = || PageError::Invalid("The filter cannot be read.".to_owned());
-        let address: Uri = format!("/orders?{query}").parse().map_err(|_| unread())?;
-        let Query(read) = Query::<Self>::try_from_uri(&address).map_err(|_| unread())?;
-        let filter = Self { before: String::new(), ..read };
-        filter.filter()?;
-        Ok(filter)
-    }
-
-    /// The filter as an address's query.
-    pub(crate) fn text(&self) -> String {
-        self.address("", "").trim_start_matches('?').to_owned()
-    }
-
-    /// The address of the list with this filter.
-    pub(crate) fn page(&self) -> String {
-        self.address("/orders", "")
-    }
-
-    /// The address of a path with this filter.
-    fn address(&self, path: &str, before: &str) -> String {
-        let fields = [
-            ("view", self.view.as_str()),
-            ("partner", &self.partner),
-            ("state", &self.state),
-            ("from", &self.from),
-            ("until", &self.until),
-            ("before", before),
-        ];
-        view::address(path, &fields)
-    }
-}
-
-fn some(text: &str) -> Option<&str> {
-    (!text.is_empty()).then_some(text)
-}
-
-/// The rows of a page, and whether older ones follow.
-async fn read(console: &Console, query: &OrdersQuery) -> Result<(Vec<OrderRow>, Option<String>), PageError> {
-    let filter = query.filter()?;
+/// The rows of a page, and the place that older ones follow.
+async fn read(console: &Console, given: &Fields) -> Result<(Vec<OrderRow>, Option<String>), PageError> {
+    let filter = wanted(given)?;
     let mut conn = console.reading().await?;
     let mut rows = listing::list(&mut conn, &filter).await?;
     let has_more = rows.len() > ROWS;
@@ -119,74 +61,58 @@ async fn read(console: &Console, query: &OrdersQuery) -> Result<(Vec<OrderRow>, 
     Ok((rows, next))
 }
 
-/// A choice of a filter.
-struct Choice {
-    value: &'static str,
-    name: String,
-    chosen: bool,
-}
-
-#[derive(Template)]
-#[template(path = "orders.html")]
-struct OrdersPage {
-    page: Page,
-    query: OrdersQuery,
-    views: Vec<(Choice, String)>,
-    states: Vec<Choice>,
-    partners: Vec<(String, bool)>,
-    /// The operator's own views: names, addresses, and whether they are shown.
-    saved: Vec<(String, String, bool)>,
-    /// The present filter, to be saved; empty: there is none.
-    filter: String,
-    rows: Vec<OrderLine>,
-    /// The address of the older rows, of the newest ones, and of this page's CSV.
-    older: Option<String>,
-    newest: Option<String>,
-    csv: String,
-}
-
-pub(crate) async fn list(Visit { console, operator }: Visit, Asked(query): Asked<OrdersQuery>) -> Reply {
-    let (rows, next) = read(&console, &query).await?;
+pub(crate) async fn list(Visit { console, operator }: Visit, uri: Uri) -> Reply {
+    let given = Fields::asked(&uri);
+    let (rows, next) = read(&console, &given).await?;
     let mut conn = console.reading().await?;
     let partners = registry::list_partners(&mut conn, "", PARTNERS).await?;
-    let saved = order_views::list(&mut conn, &operator.name).await?;
+    let views = OrderView::ALL.iter().filter(|view| **view != OrderView::All).map(|view| view.as_str());
+    let fields = vec![
+        links("view", views),
+        choice("partner", "Partner", partners.iter().map(|row| row.name.as_str())),
+        choice("state", "State", Settlement::NAMES.iter().copied()),
+        Field::date("from", "Accepted from"),
+        Field::date("until", "until"),
+    ];
+    let filter = Filter::new("/orders", fields, &given).with_saved(&mut conn, &operator).await?;
     drop(conn);
-    let view_of = |view: OrderView| {
-        let chosen = view.as_str() == query.view || query.view.is_empty() && view == OrderView::All;
-        let value = if view == OrderView::All { "" } else { view.as_str() };
-        let address = OrdersQuery { view: value.to_owned(), before: String::new(), ..query.clone() };
-        (Choice { value, name: view.as_str().to_owned(), chosen }, address.address("/orders", ""))
+    let headings =
+        ["Accepted (UTC)", "State", "Order", "Partner", "Client reference", "#Input", "#Output", "Waits for"];
+    let query = |row: &OrderRow| {
+        Offer::new("execution resolve", "Query the rail")
+            .about("action", "ask")
+            .about("reference", &row.reference)
+            .about("confirm", &row.reference)
     };
-    let states = Settlement::NAMES.iter().map(|state| Choice {
-        value: state,
-        name: view::words(state),
-        chosen: *state == query.state,
-    });
-    let page = OrdersPage {
-        page: operator.page("Orders", "Orders").live(&[Subject::Feed]),
-        views: OrderView::ALL.map(view_of).into(),
-        states: states.collect(),
-        partners: partners.into_iter().map(|row| (row.name.clone(), row.name == query.partner)).collect(),
-        rows: rows.iter().map(OrderLine::from).collect(),
-        saved: saved
-            .into_iter()
-            .map(|view| {
-                let is_shown = view.query == query.text();
-                (view.name, format!("/orders?{}", view.query), is_shown)
-            })
-            .collect(),
-        filter: query.text(),
-        older: next.map(|next| query.address("/orders", &next)),
-        newest: some(&query.before).map(|_| query.address("/orders", "")),
-        csv: query.address("/orders.csv", &query.before),
-        query,
-    };
-    Ok(Html(page.render()?).into_response())
+    let waiting = rows.iter().filter(|row| row.terminal_at.is_none() && row.waits_for.is_some());
+    let offers = operator.offers(Offer::all(&waiting.map(query).collect::<Vec<_>>()));
+    let csv = filter.file("/orders.csv", &given);
+    let table = Block::table("Newest first", &headings, "No order meets this filter.", rows.iter().map(row))
+        .with_offers(offers)
+        .paged(&filter, next, Some(csv));
+    blocks::list(operator.page("Orders", "Orders").live(&[Subject::Feed]), None, filter, vec![table])
+}
+
+fn row(row: &OrderRow) -> Vec<Cell> {
+    let line = OrderLine::from(row);
+    vec![
+        Cell::time(line.accepted),
+        Cell::toned(line.state, line.tone),
+        Cell { class: "id".to_owned(), ..Cell::link(&line.reference, view::order(&line.reference)) },
+        Cell::text(line.partner),
+        Cell::id(line.client_reference),
+        Cell::number(format!("{} {}", line.input, line.input_asset)),
+        Cell::number(format!("{} {}", line.output, line.output_asset)),
+        match line.alarm.is_empty() {
+            true => Cell::text(line.waits_for),
+            false => Cell::toned(format!("{} {}", line.alarm, line.waits_for).trim(), "bad"),
+        },
+    ]
 }
 
 /// The rows of the page with the same address, as CSV (RFC 4180).
-pub(crate) async fn export(State(console): State<Console>, Asked(query): Asked<OrdersQuery>) -> Reply {
-    let (rows, _) = read(&console, &query).await?;
+pub(crate) async fn export(State(console): State<Console>, uri: Uri) -> Reply {
+    let (rows, _) = read(&console, &Fields::asked(&uri)).await?;
     let mut text = "reference,accepted_at,partner,client_reference,intent_id,state,input,input_asset,output,output_asset,\
                     waits_for,alarm\r\n"
         .to_owned();
@@ -221,13 +147,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_in_the_address_and_read_from_it() {
-        let query = OrdersQuery { view: "open".into(), partner: "a&b".into(), ..OrdersQuery::default() };
-        assert_eq!(query.address("/orders", "1.x"), "/orders?view=open&partner=a%26b&before=1.x");
-        assert_eq!(OrdersQuery::default().address("/orders", ""), "/orders");
-        let dated =
-            OrdersQuery { from: "2026-01-31".into(), until: "2026-01-31".into(), ..OrdersQuery::default() };
-        let filter = dated.filter().unwrap();
+    fn dates_of_a_filter_are_both_included() {
+        let given = Fields::of(b"from=2026-01-31&until=2026-01-31");
+        let filter = wanted(&given).unwrap();
         let day = |at: Option<DateTime<Utc>>| at.unwrap().to_rfc3339();
         assert_eq!(
             (day(filter.from), day(filter.until)),
@@ -237,21 +159,9 @@ mod tests {
 
     #[test]
     fn a_filter_that_cannot_be_read_is_refused() {
-        for (view, state, from, before) in [
-            ("x", "", "", ""),
-            ("", "x", "", ""),
-            ("", "", "31.1.2026", ""),
-            ("", "", "", "x"),
-            ("", "", "", "1e3.x"),
-        ] {
-            let query = OrdersQuery {
-                view: view.into(),
-                state: state.into(),
-                from: from.into(),
-                before: before.into(),
-                ..OrdersQuery::default()
-            };
-            assert!(matches!(query.filter(), Err(PageError::Invalid(_))), "{query:?}");
+        for query in ["view=x", "state=x", "from=31.1.2026", "before=x", "before=1e3.x"] {
+            let given = Fields::of(query.as_bytes());
+            assert!(matches!(wanted(&given), Err(PageError::Invalid(_))), "{query}");
         }
     }
 }

@@ -324,22 +324,100 @@ async fn messages_of_a_session_are_searched_and_paged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_is_saved_for_its_operator_only() {
+async fn a_view_of_each_list_is_saved_for_its_operator_only() {
     let scene = Scene::new().await;
-    let mine = scene.sign_in("jo", &[OperatorRole::Viewer]).await;
-    let other = scene.sign_in("kim", &[OperatorRole::Viewer]).await;
-    let view = [("name", "Stuck of acme"), ("query", "view=stuck&partner=acme&before=1.x")];
-    let saved = scene.post("/orders/views/save", &view, &mine).await;
-    assert_eq!(saved.header("location"), "/orders?view=stuck&partner=acme", "{}", saved.body);
-    assert!(scene.get("/orders", &mine).await.body.contains("Stuck of acme"));
-    assert!(!scene.get("/orders", &other).await.body.contains("Stuck of acme"));
-    for wrong in [[("name", " "), ("query", "")], [("name", "x"), ("query", "view=none")]] {
-        assert_eq!(scene.post("/orders/views/save", &wrong, &mine).await.status, StatusCode::BAD_REQUEST);
+    let [mine, other] = ["jo", "kim"];
+    let mine = scene.sign_in(mine, &OperatorRole::ALL).await;
+    let other = scene.sign_in(other, &OperatorRole::ALL).await;
+    for (page, filter, kept) in [
+        ("/orders", "view=stuck&partner=acme&before=1.x&other=1", "view=stuck&partner=acme"),
+        ("/approvals", "state=denied", "state=denied"),
+        ("/audit", "operator=jo&record=approval", "record=approval&operator=jo"),
+    ] {
+        let view = [("page", page), ("name", "Of mine"), ("query", filter)];
+        let saved = scene.post("/views/save", &view, &mine).await;
+        assert_eq!(saved.header("location"), format!("{page}?{kept}"), "{}", saved.body);
+        let shown = scene.get(&format!("{page}?{kept}"), &mine).await;
+        assert!(shown.status == StatusCode::OK && shown.body.contains("Of mine"), "{}", shown.body);
+        assert!(!scene.get(page, &other).await.body.contains("Of mine"));
     }
-    let delete = [("name", "Stuck of acme")];
-    assert_eq!(scene.post("/orders/views/delete", &delete, &other).await.status, StatusCode::NOT_FOUND);
-    assert_eq!(scene.post("/orders/views/delete", &delete, &mine).await.status, StatusCode::SEE_OTHER);
-    assert!(!scene.get("/orders", &mine).await.body.contains("Stuck of acme"));
+    let wrong = [("page", "/orders"), ("name", " "), ("query", "")];
+    assert_eq!(scene.post("/views/save", &wrong, &mine).await.status, StatusCode::BAD_REQUEST);
+    let elsewhere = [("page", "//evil.test"), ("name", "x"), ("query", "")];
+    for path in ["/views/save", "/views/delete"] {
+        assert_eq!(scene.post(path, &elsewhere, &mine).await.status, StatusCode::BAD_REQUEST);
+    }
+    let delete = [("page", "/orders"), ("name", "Of mine")];
+    assert_eq!(scene.post("/views/delete", &delete, &other).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(scene.post("/views/delete", &delete, &mine).await.status, StatusCode::SEE_OTHER);
+    assert!(!scene.get("/orders", &mine).await.body.contains("Of mine"));
+    assert!(scene.get("/approvals", &mine).await.body.contains("Of mine"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_log_is_searched_by_record_operator_subject_and_day() {
+    let scene = Scene::new().await;
+    let sources = "select tgrelid::regclass::text from pg_trigger \
+                   where tgfoid = 'audit_append'::regproc group by 1 order by 1";
+    let sources: Vec<String> = sqlx::query_scalar(sources).fetch_all(scene.harness.pool()).await.unwrap();
+    let auditor = scene.sign_in("ana", &[OperatorRole::Auditor]).await;
+    let page = scene.get("/audit", &auditor).await.body;
+    for source in &sources {
+        assert!(page.contains(&format!("<option value=\"{source}\">")), "{source}: {page}");
+    }
+    let treasury = scene.sign_in("kim", &[OperatorRole::Treasury]).await;
+    for pair in ["USDC/USD", "USDC/EUR"] {
+        let pause = [("scope", "pair"), ("target", pair), ("reason", "a feed stands still")];
+        scene.form("pause add", &pause, &treasury).await;
+    }
+    let rows = async |query: &str| {
+        let page = scene.get(&format!("/audit?{query}"), &auditor).await;
+        assert_eq!(page.status, StatusCode::OK, "{query}: {}", page.body);
+        page.body.matches("<tr><td").count()
+    };
+    assert_eq!(rows("record=pause_change").await, 1, "the second pair is not served");
+    assert_eq!(rows("record=pause_change&operator=KIM").await, 1);
+    assert_eq!(rows("record=pause_change&operator=ana").await, 0);
+    assert_eq!(rows("subject=USDC%2FUSD&record=pause_change").await, 1);
+    assert!(rows("operator=kim").await > 1);
+    let tomorrow = (chrono::Utc::now() + chrono::TimeDelta::days(1)).format("%Y-%m-%d");
+    assert!(rows(&format!("until={tomorrow}")).await > 1);
+    assert_eq!(rows("until=2020-01-01").await, 0);
+    assert_eq!(scene.get("/audit?until=x", &auditor).await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_form_does_the_same_about_each_chosen_row_and_a_refused_one_leaves_the_others() {
+    let scene = Scene::new().await;
+    let mut references = Vec::new();
+    for _ in 0..3 {
+        references.push(scene.harness.accept(order("000123456789")).await.reference.as_str().to_owned());
+    }
+    let cookie = scene.sign_in("jo", &[OperatorRole::Operator]).await;
+    let list = scene.get("/orders?view=open", &cookie).await;
+    let offered = Scene::offered(&list, "execution resolve");
+    assert_eq!(offered.len(), 1, "{}", list.body);
+    let opened = scene.get(&offered[0], &cookie).await;
+    assert!(references.iter().all(|reference| opened.body.contains(reference.as_str())), "{}", opened.body);
+    scene.harness.engine.cancel(&scene.harness.tenant, &references[1], None).await.unwrap();
+    let mut fields = scene.opened(&offered[0], &cookie).await;
+    let chosen: Vec<String> = fields
+        .iter()
+        .filter(|(name, _)| name == "reference")
+        .enumerate()
+        .filter(|(_, (_, value))| *value != references[2])
+        .map(|(at, _)| at.to_string())
+        .collect();
+    fields.extend(chosen.into_iter().map(|at| ("_item".to_owned(), at)));
+    fields.push(("reason".to_owned(), "the bank was away".to_owned()));
+    let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let done = scene.form("execution resolve", &fields, &cookie).await;
+    assert_eq!(done.status, StatusCode::OK, "{}", done.body);
+    assert!(!done.body.contains(&references[2]), "it was not chosen: {}", done.body);
+    let decided = "select reference from operator_action where action = 'ask' order by 1";
+    let decided: Vec<String> = sqlx::query_scalar(decided).fetch_all(scene.harness.pool()).await.unwrap();
+    assert_eq!(decided, [references[0].clone()]);
+    assert_eq!(done.body.matches(">done<").count(), 1, "{}", done.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]

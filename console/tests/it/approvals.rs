@@ -1,6 +1,8 @@
 //! Decisions about requests of other operators.
 
 use axum::http::StatusCode;
+use dvp_console::SessionPolicy;
+use dvp_core::engine::KNOWN;
 use dvp_core::operators::limits::{LimitChange, request};
 use dvp_core::operators::requests::Maker;
 use dvp_core::workflow::audit;
@@ -8,9 +10,11 @@ use dvp_domain::limit::{LimitScope, Period};
 use dvp_domain::money::Minor;
 use dvp_domain::operator::OperatorRole;
 use dvp_store::operators::limits;
-use dvp_testing::orders::order;
+use dvp_testing::market::pair;
+use dvp_testing::orders::{Terms, order, order_for, ranged};
+use dvp_testing::{Harness, Market};
 
-use crate::scene::Scene;
+use crate::scene::{ORIGIN, Scene};
 
 const APPROVER: &[OperatorRole] = &[OperatorRole::Approver];
 
@@ -105,15 +109,8 @@ async fn the_same_decision_of_an_operator_who_may_not_approve_leaves_the_request
     .await
     .unwrap();
     let decide = async |cookie: &str| {
-        let page = scene.get(&format!("/orders/{reference}"), cookie).await;
-        let offered = Scene::offered(&page, "execution resolve");
-        let refuse = offered.iter().find(|form| form.contains("?action=refuse&")).unwrap();
-        let mut fields = scene.opened(refuse, cookie).await;
-        fields.extend(
-            [("reason", "a list"), ("evidence", "case 17")].map(|(a, b)| (a.to_owned(), b.to_owned())),
-        );
-        let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let decided = scene.form("execution resolve", &fields, cookie).await;
+        let fields = [("reason", "a list"), ("evidence", "case 17")];
+        let decided = scene.decide(reference.as_str(), "refuse", &fields, cookie).await;
         assert_eq!(decided.status, StatusCode::SEE_OTHER, "{}", decided.body);
         decided.header("location").trim_start_matches("/approvals/").to_owned()
     };
@@ -124,4 +121,44 @@ async fn the_same_decision_of_an_operator_who_may_not_approve_leaves_the_request
     let both = [OperatorRole::Operator, OperatorRole::Approver];
     decide(&scene.sign_in("max", &both).await).await;
     assert_eq!(state(&scene, &id).await, ("approved".into(), Some("max".into())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_was_filled_before_a_restore_is_filled_again_by_two_operators_over_its_forms() {
+    let market = Market::new(vec![pair("EUR", "USD", "0.9")]).with_funds("north", "USD", 1_000_000);
+    let scene = Scene::with(Harness::new(market).await, ORIGIN, SessionPolicy::default());
+    scene.harness.deposit("EUR", 1_000_000).await;
+    let request = order_for(&Terms { input: ("EUR", 10_000), output: "USD", account: "000123456789" });
+    let reference = scene.harness.accept(ranged(request, 9_600, 8_500, 600_000)).await.reference;
+    let fields =
+        [("input-minor", "99"), ("output-minor", "95.5"), ("reason", "a restore"), ("evidence", "S17")];
+    let (jo, kim) = (
+        scene.sign_in("jo", &[OperatorRole::Operator]).await,
+        scene.sign_in("kim", &[OperatorRole::Operator, OperatorRole::Approver]).await,
+    );
+    let unknown = scene.decide(reference.as_str(), "fill", &fields, &jo).await;
+    assert!(unknown.body.contains("a fill that its rail knows from before a restore"), "{}", unknown.body);
+    assert!(unknown.body.contains("value=\"95.5\""), "what was typed is lost: {}", unknown.body);
+    sqlx::query("update effect set last_result = $1, called_at = now() where kind = 'lock'")
+        .bind(KNOWN)
+        .execute(scene.harness.pool())
+        .await
+        .unwrap();
+    let asked = scene.decide(reference.as_str(), "fill", &fields, &jo).await;
+    assert_eq!(asked.status, StatusCode::SEE_OTHER, "{}", asked.body);
+    let path = asked.header("location").to_owned();
+    let shown = scene.get(&path, &kim).await.body;
+    assert!(shown.contains("99.00") && shown.contains("95.50"), "{shown}");
+    let wrong = [("input-minor", "99"), ("output-minor", "80"), ("reason", "a restore"), ("evidence", "S17")];
+    let outside = scene.decide(reference.as_str(), "fill", &wrong, &kim).await;
+    assert!(
+        outside.status == StatusCode::CONFLICT && outside.body.contains("takes 10000 at most"),
+        "{}",
+        outside.body
+    );
+    let id = path.trim_start_matches("/approvals/");
+    assert_eq!(state(&scene, id).await, ("pending".into(), None));
+    let filled = scene.decide(reference.as_str(), "fill", &fields, &kim).await;
+    assert_eq!(filled.status, StatusCode::SEE_OTHER, "{}", filled.body);
+    assert_eq!(state(&scene, id).await, ("approved".into(), Some("kim".into())));
 }

@@ -62,7 +62,7 @@ fn nothing_is_changed_but_by_actions_and_ones_own_account() {
                 assert_eq!((roles, needs == Needs::StepUp), (spec.roles, needs_step_up), "{method} {path}");
             }
             None => {
-                let own = ["/account", "/orders/views", "/logout", "/operators/{name}/sessions"];
+                let own = ["/account", "/views", "/logout", "/operators/{name}/sessions"];
                 let is_own = own.iter().any(|own| path.starts_with(own));
                 assert!(method == Method::GET || is_own, "{path} has no action");
             }

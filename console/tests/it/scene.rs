@@ -89,7 +89,9 @@ impl Scene {
         let settings = ConsoleSettings {
             origins: vec![origin.parse().unwrap()],
             environment,
-            decimals: [("USDC".to_owned(), 6), ("USD".to_owned(), 2)].into(),
+            decimals: [("USDC", 6), ("USD", 2), ("EUR", 2)]
+                .map(|(asset, count)| (asset.to_owned(), count))
+                .into(),
             targets: harness.market.targets(),
             proxies: Vec::new(),
             sessions,
@@ -212,6 +214,24 @@ impl Scene {
             (name.to_owned(), rest.split('"').next().unwrap().replace("&#62;", ">"))
         });
         hidden.collect()
+    }
+
+    /// A decision about an order by the form that its page offers.
+    pub(crate) async fn decide(
+        &self,
+        reference: &str,
+        decision: &str,
+        fields: &[(&str, &str)],
+        cookie: &str,
+    ) -> Answer {
+        let page = self.get(&format!("/orders/{reference}"), cookie).await;
+        let offered = Self::offered(&page, "execution resolve");
+        let form = offered.iter().find(|form| form.contains(&format!("?action={decision}&")));
+        let opened =
+            self.opened(form.unwrap_or_else(|| panic!("no {decision} in {offered:?}")), cookie).await;
+        let opened = opened.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let fields: Vec<_> = opened.chain(fields.iter().copied()).collect();
+        self.form("execution resolve", &fields, cookie).await
     }
 
     pub(crate) async fn post_from(

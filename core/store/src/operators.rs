@@ -7,7 +7,7 @@ pub mod bands;
 pub mod controls;
 pub mod limits;
 pub mod makers;
-pub mod order_views;
 pub mod overview;
 pub mod pauses;
+pub mod saved_views;
 pub mod search;

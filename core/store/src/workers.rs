@@ -16,6 +16,7 @@ use std::time::Duration;
 
 mod guard;
 mod items;
+pub mod processes;
 pub mod set_aside;
 mod step;
 mod supervision;

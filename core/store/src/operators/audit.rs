@@ -50,16 +50,50 @@ pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec
     statement::list(conn, sql, (after, limit)).await
 }
 
-/// Rows before a number, the newest first.
+/// Which rows of the log. What is not given is no condition.
+#[derive(Debug, Clone, Copy)]
+pub struct AuditFilter<'a> {
+    /// Before this number, and this time.
+    pub before: i64,
+    pub until: Option<DateTime<Utc>>,
+    /// The table of the action.
+    pub record: Option<&'a str>,
+    /// Who made, checked or did it.
+    pub operator: Option<&'a str>,
+    /// Any other value of the row.
+    pub subject: Option<&'a str>,
+}
+
+/// How many rows a filter is compared with at a time.
+const SEARCHED: i64 = 20_000;
+
+/// Rows of a filter, the newest first, and the number of the last one that was compared with it: 1 is the first.
 pub async fn list_before(
     conn: &mut PgConnection,
-    before: i64,
+    filter: &AuditFilter<'_>,
     limit: i64,
-) -> Result<Vec<AuditEntry>, StoreError> {
+) -> Result<(Vec<AuditEntry>, i64), StoreError> {
+    let head = load_head(conn).await?.seq;
+    let until = "select min(seq) from audit_entry where at >= $1";
+    let later: Option<i64> = match filter.until {
+        Some(until_time) => statement::load_value(conn, until, (until_time,)).await?,
+        None => None,
+    };
+    let before = filter.before.min(head.saturating_add(1)).min(later.unwrap_or(i64::MAX));
+    let first = before.saturating_sub(SEARCHED).max(1);
     let sql = "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered, \
                 erased_at is not null as is_erased \
-         from audit_entry where seq < $1 order by seq desc limit $2";
-    statement::list(conn, sql, (before, limit)).await
+         from audit_entry where seq < $1 and seq >= $2 and ($3::text is null or source = $3) \
+              and ($4::text is null \
+                   or exists (select from jsonb_each_text(entry::jsonb) f \
+                              where f.key in ('operator', 'checker', 'maker', 'created_by') and lower(f.value) = lower($4))) \
+              and ($5::text is null or exists (select from jsonb_each_text(entry::jsonb) f where f.value = $5)) \
+         order by seq desc limit $6";
+    let parameters = (before, first, filter.record, filter.operator, filter.subject, limit);
+    let found: Vec<AuditEntry> = statement::list(conn, sql, parameters).await?;
+    let is_full = i64::try_from(found.len()) == Ok(limit);
+    let last = found.last().filter(|_| is_full).map_or(first, |row| row.seq);
+    Ok((found, last))
 }
 
 /// The heads handed to the relayer, oldest first.

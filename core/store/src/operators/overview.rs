@@ -26,38 +26,53 @@ pub async fn list_in_flight(conn: &mut PgConnection) -> Result<Vec<InFlight>, St
     statement::list(conn, sql, ()).await
 }
 
-/// How orders of the last day went, by the newest events of the feed.
+/// How orders of the last day went, or of an hour of it, by the newest events of the feed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, sqlx::FromRow)]
 pub struct Lately {
+    /// The hour: that many whole hours ago. `None`: the day.
+    pub hours_ago: Option<i32>,
     pub paid: i64,
     pub failed: i64,
-    /// Seconds from the acceptance to the payout: of half of them, and of all but a twentieth.
-    pub median: Option<f64>,
-    pub most: Option<f64>,
+    /// Milliseconds from the acceptance to the payout: of half of them, and of all but a twentieth.
+    pub median_ms: Option<i64>,
+    pub most_ms: Option<i64>,
 }
 
 impl Lately {
     /// How long orders take.
     pub fn words(&self) -> Option<String> {
-        let (median, most) = self.median.zip(self.most)?;
-        Some(format!("{median:.1} s; 95 of 100 within {most:.1} s"))
+        let (median, most) = self.median_ms.zip(self.most_ms)?;
+        Some(format!("{}; 95 of 100 within {}", seconds(median), seconds(most)))
     }
 }
 
-pub async fn load_lately(conn: &mut PgConnection) -> Result<Lately, StoreError> {
+/// Milliseconds as seconds with a decimal.
+pub fn seconds(millis: i64) -> String {
+    format!("{}.{} s", millis / 1000, millis % 1000 / 100)
+}
+
+/// The day, then those of its hours in which an order ended.
+pub async fn list_lately(conn: &mut PgConnection) -> Result<Vec<Lately>, StoreError> {
     let sql = "with newest as (select type, reference, occurred_at from event \
-                             where position > (select position from feed_counter) - 2000), \
-                  today as (select * from newest where occurred_at > now() - interval '1 day'), \
-                  took as (select extract(epoch from t.occurred_at - e.accepted_at)::float8 as seconds \
-                           from today t cross join lateral (select accepted_at from execution \
-                                                            where reference = t.reference offset 0) e \
-                           where t.type = 'payout.completed') \
-         select (select count(*) from took) as paid, \
-                (select count(*) from today where type like '%failed' \
-                    or type in ('intent.expired', 'intent.cancelled')) as failed, \
-                percentile_cont(0.5) within group (order by seconds) as median, \
-                percentile_cont(0.95) within group (order by seconds) as most from took";
-    statement::load(conn, sql, ()).await
+                             where position > (select position from feed_counter) - 4000), \
+                  ended as (select floor(extract(epoch from now() - t.occurred_at) / 3600)::int as hours_ago, \
+                                   extract(epoch from t.occurred_at - e.accepted_at) * 1000 as millis \
+                            from newest t left join lateral (select accepted_at from execution \
+                                                             where reference = t.reference \
+                                                               and t.type = 'payout.completed' offset 0) e on true \
+                            where t.occurred_at > now() - interval '1 day' \
+                              and (t.type like '%failed' \
+                                   or t.type in ('payout.completed', 'intent.expired', 'intent.cancelled'))) \
+         select hours_ago, count(millis) as paid, count(*) - count(millis) as failed, \
+                round(percentile_cont(0.5) within group (order by millis))::int8 as median_ms, \
+                round(percentile_cont(0.95) within group (order by millis))::int8 as most_ms \
+         from ended group by grouping sets ((), (hours_ago)) order by hours_ago nulls first";
+    statement::list(conn, sql, ()).await
+}
+
+/// How orders of the last day went.
+pub async fn load_lately(conn: &mut PgConnection) -> Result<Lately, StoreError> {
+    Ok(list_lately(conn).await?.first().copied().unwrap_or_default())
 }
 
 /// The bank's side: payments without a final answer, and the files each way.
