@@ -137,3 +137,10 @@ pub(crate) fn account() -> String {
     let name = names.into_iter().flatten().find(|name| !name.trim().is_empty());
     format!("{} at this machine", name.as_deref().unwrap_or("somebody"))
 }
+
+/// The name of this machine.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "a machine without a name".to_owned() } else { name.to_owned() }
+}

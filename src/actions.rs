@@ -21,7 +21,7 @@ use dvp_store::durable::{self, Readers};
 use reqwest::{StatusCode, Url};
 use serde_json::{Map, Value, json};
 
-use crate::access::{Access, ServiceLocation, account};
+use crate::access::{Access, ServiceLocation, account, host_name};
 use crate::chains;
 use crate::cli::{GivenSecret, PlaceArgs};
 use crate::commands::Cli;
@@ -257,11 +257,9 @@ pub(crate) async fn login(place: PlaceArgs) -> anyhow::Result<ExitCode> {
     let file = file_of(&console)?;
     let token = new_token()?;
     let hash = hex::encode(token_hash(&token));
-    let machine = fs::read_to_string("/etc/hostname").unwrap_or_default();
-    let machine = machine.trim();
+    let machine = host_name();
     let mut page = console.join("account/login")?;
-    let machine = if machine.is_empty() { "a machine without a name" } else { machine };
-    page.query_pairs_mut().append_pair("token", &hash).append_pair("machine", machine);
+    page.query_pairs_mut().append_pair("token", &hash).append_pair("machine", &machine);
     let code: String = hash.chars().take(8).collect();
     let told = format!("Open {page}\nand confirm it there. The page shows the code {code}.\n");
     // The page is for a person; a program reads the answer.

@@ -4,17 +4,41 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use alloy::primitives::Address;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedPool, ExpectedToken, Finding, Payer, check_up};
 use dvp_domain::ledger::Owner;
 use dvp_store::PgConnection;
+use dvp_store::database::deployment::{self, EnvironmentMismatch};
+use dvp_store::database::health;
+use dvp_store::database::pools::connections_allowed;
 use dvp_store::ledger::balances;
 use tracing::{error, warn};
 
 use crate::config::Config;
 use crate::config::chain::ChainSection;
 use crate::config::market::{AssetSection, PoolSection};
+
+/// The database is this deployment's, with this program's schema, and has room for this process's connections. Returns
+/// what it is.
+pub(crate) async fn database(config: &Config, conn: &mut PgConnection) -> anyhow::Result<String> {
+    let (allowed, wanted) = (connections_allowed(conn).await?, config.database.sizes().connections());
+    ensure!(
+        i64::from(wanted) <= i64::from(allowed),
+        "database.max_connections: this process would use {wanted} connections, the server gives {allowed}"
+    );
+    let schema = health::schema(conn).await?;
+    if let Some(complaint) = schema.complaint() {
+        bail!("{complaint}");
+    }
+    let stamped = deployment::find_environment(conn).await?;
+    let stamped = stamped.context("the database has no environment yet: run dvp migrate")?;
+    let configured = config.environment;
+    ensure!(stamped == configured, EnvironmentMismatch { stamped, configured });
+    deployment::check_cell(conn, config.cell()).await??;
+    let version = schema.newest.unwrap_or_default();
+    Ok(format!("{}, schema {version}, {wanted} of {allowed} connections", configured.as_str()))
+}
 
 /// How long the checks of a chain may hold up a start.
 const START_PATIENCE: Duration = Duration::from_secs(5);

@@ -25,6 +25,7 @@ use dvp_domain::cell::CellId;
 use dvp_domain::environment::Environment;
 use dvp_store::database::Database;
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 use self::cell::CellSection;
 use self::chain::ChainSection;
@@ -81,6 +82,54 @@ pub(crate) struct Config {
     pub screening: ScreeningSection,
     #[serde(default)]
     pub cool_down: CoolDownSection,
+    /// Of what every process must have alike ([`digest_of`]).
+    #[serde(skip)]
+    digest: String,
+}
+
+/// The sections that decide what an order gets: every process must have them alike.
+const SHARED: [&str; 13] = [
+    "environment",
+    "cell",
+    "settlement",
+    "rails",
+    "bank",
+    "desk",
+    "chains",
+    "assets",
+    "pairs",
+    "liquidity",
+    "screening",
+    "cool_down",
+    "retention",
+];
+/// What may differ in them: where a process finds the chain, its keys and its files.
+const OWN: [&str; 9] = [
+    "rpc_urls",
+    "ws_url",
+    "deployment",
+    "relayer_keys",
+    "remote_signers",
+    "aws_kms_signers",
+    "gcp_kms_signers",
+    "folder",
+    "list",
+];
+
+/// The SHA-256 of the shared sections, whatever their order and layout.
+fn digest_of(text: &str) -> anyhow::Result<String> {
+    let mut all: toml::Table = toml::from_str(text)?;
+    all.retain(|name, _| SHARED.contains(&name));
+    for value in all.iter_mut().map(|(_, value)| value) {
+        let tables: &mut [toml::Value] = match value {
+            toml::Value::Array(values) => values,
+            one => std::slice::from_mut(one),
+        };
+        for table in tables.iter_mut().filter_map(toml::Value::as_table_mut) {
+            table.retain(|name, _| !OWN.contains(&name));
+        }
+    }
+    Ok(hex::encode(Sha256::digest(serde_json::to_vec(&all)?)))
 }
 
 /// A part of the service. Several processes may have the same one.
@@ -144,6 +193,7 @@ impl Config {
 
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| parse_error(text, &error))?;
+        config.digest = digest_of(text)?;
         // The console is optional: a configuration without roles has it when it has its section.
         if config.roles == Role::ALL && config.console.is_none() {
             config.roles.retain(|role| *role != Role::Console);
@@ -223,6 +273,11 @@ impl Config {
         }
         ensure!(!self.webhooks.allow_private, "webhooks.allow_private: environment = \"live\" refuses it");
         Ok(())
+    }
+
+    /// The digest of what every process must have alike.
+    pub(crate) fn digest(&self) -> &str {
+        &self.digest
     }
 
     pub(crate) fn cell(&self) -> Option<CellId> {

@@ -51,7 +51,7 @@ use crate::config::signers::SignersFile;
 use crate::metrics;
 use crate::readiness::Readiness;
 use crate::service::{
-    ChainParts, ConsoleParts, FixParts, Rails, RestParts, Service, ServiceConfig, WorkerParts,
+    ChainParts, ConsoleParts, FixParts, Rails, RestParts, Service, ServiceConfig, WorkerParts, new_process,
 };
 use crate::stop::Stop;
 
@@ -176,6 +176,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         connections: ConsoleSettings::CONNECTIONS,
     };
     let config = ServiceConfig {
+        process: new_process(&Role::ALL, String::new()),
         context,
         chains: parts,
         wallets: inventory::PROVIDERS.map(|id| (id.to_owned(), solver.clone())).to_vec(),

@@ -11,19 +11,19 @@ pub(crate) use self::listeners::authorities;
 use anyhow::{Context as _, bail, ensure};
 use dvp_chain_indexer::signing::Account;
 use dvp_core::operators::rotation;
-use dvp_store::database::deployment::{self, EnvironmentMismatch};
-use dvp_store::database::health;
-use dvp_store::database::pools::{Pools, connections_allowed};
+use dvp_core::secrets::Vault;
+use dvp_store::database::pools::Pools;
 use futures_util::future::join_all;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
 use crate::checkup;
 use crate::cli::ServeArgs;
+use crate::config::market::PairSection;
 use crate::config::{Config, Role};
 use crate::metrics;
 use crate::readiness::Readiness;
-use crate::service::{ChainParts, Service, ServiceConfig};
+use crate::service::{ChainParts, Service, ServiceConfig, new_process};
 use crate::stop::Stop;
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
@@ -88,23 +88,24 @@ async fn open_pools(config: &Config) -> anyhow::Result<Pools> {
     let pools = Pools::open(&config.database()?, sizes).await;
     let pools = pools.context("the database does not answer (database.url)")?;
     let mut conn = pools.background.acquire().await?;
-    let allowed = connections_allowed(&mut conn).await?;
-    ensure!(
-        i64::from(sizes.connections()) <= i64::from(allowed),
-        "database.max_connections: this process would use {} connections, the server gives {allowed}",
-        sizes.connections()
-    );
-    let schema = health::schema(&mut conn).await?;
-    if let Some(complaint) = schema.complaint() {
-        bail!("{complaint}");
-    }
-    let stamped = deployment::find_environment(&mut conn).await?;
-    let stamped = stamped.context("the database has no environment yet: run dvp migrate")?;
-    let configured = config.environment;
-    ensure!(stamped == configured, EnvironmentMismatch { stamped, configured });
-    deployment::check_cell(&mut conn, config.cell()).await??;
+    checkup::database(config, &mut conn).await?;
     drop(conn);
     Ok(pools)
+}
+
+/// The pairs that no configured source prices now. Providers that are asked for each order cannot be tried without one.
+pub(crate) async fn pairs_without_price(config: &Config, vault: Vault) -> anyhow::Result<Vec<String>> {
+    let pools = Pools::open(&config.database()?, config.database.sizes()).await?;
+    let context = market::context(config, &chains(config)?, &pools.background, vault)?;
+    context.liquidity.refresh().await;
+    let snapshot = context.liquidity.snapshot();
+    pools.close().await;
+    let is_asked = !config.liquidity.external.is_empty() || config.liquidity.order_book;
+    let is_priced = |pair: &&PairSection| {
+        is_asked || snapshot.pair(&pair.base, &pair.quote).is_some_and(|market| !market.offers.is_empty())
+    };
+    let without = config.pairs.iter().filter(|pair| !is_priced(pair));
+    Ok(without.map(|pair| format!("{}/{}", pair.base, pair.quote)).collect())
 }
 
 /// Every chain with its contracts; the keys only where transactions are sent.
@@ -161,6 +162,7 @@ async fn parts(
         false => None,
     };
     Ok(ServiceConfig {
+        process: new_process(&config.roles, config.digest().to_owned()),
         context,
         chains,
         wallets: market::wallets(&config.liquidity),

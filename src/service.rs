@@ -28,21 +28,38 @@ use dvp_ops::FixRules;
 use dvp_rails::iso20022::BankFiles;
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::bank::Bank;
-use dvp_store::PgPool;
 use dvp_store::database::pools::Pools;
 use dvp_store::reconcile::wallets::register;
-use dvp_store::workers::{Worker, supervise};
+use dvp_store::workers::processes::{self, NewProcess};
+use dvp_store::workers::{Worker, pause, supervise};
+use dvp_store::{PgPool, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
+use uuid::Uuid;
+
+use crate::access::host_name;
+use crate::config::Role;
 
 /// How often the books are held against the chain.
 const RECONCILE_EVERY: Duration = Duration::from_secs(60);
 
+/// This process as it reports itself.
+pub(crate) fn new_process(roles: &[Role], configuration: String) -> NewProcess {
+    NewProcess {
+        id: Uuid::new_v4(),
+        host: host_name(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        roles: roles.iter().map(|role| role.as_str().to_owned()).collect(),
+        configuration,
+    }
+}
+
 /// The dependencies of a process of the service, and its roles.
 pub(crate) struct ServiceConfig {
+    pub process: NewProcess,
     pub context: Context,
     /// Every chain of the context, whether or not it is followed here.
     pub chains: Vec<ChainParts>,
@@ -154,8 +171,18 @@ pub(crate) struct Service {
 impl Service {
     /// Binds the listeners and starts every part.
     pub(crate) async fn start(pools: &Pools, config: ServiceConfig) -> anyhow::Result<Self> {
-        let ServiceConfig { context, chains, wallets, rest, fix, console, indexer, patience, worker } =
-            config;
+        let ServiceConfig {
+            process,
+            context,
+            chains,
+            wallets,
+            rest,
+            fix,
+            console,
+            indexer,
+            patience,
+            worker,
+        } = config;
         let mut parts = Parts::default();
         register_wallets(&pools.background, &context, &chains, &wallets).await?;
         context.chains.halts().look(&pools.background).await.context("which chains are halted")?;
@@ -192,6 +219,8 @@ impl Service {
             let serving = dvp_api::serve(listener, api, parts.shutdown.clone());
             parts.tasks.spawn(named("REST", logged("REST", serving)));
         }
+        let reporting = report(pools.background.clone(), process, parts.workers.subscribe());
+        parts.tasks.spawn(named("process report", reporting));
         Ok(Self { http, fix, fix_tls, console, engine, parts })
     }
 
@@ -220,6 +249,26 @@ impl Service {
         parts.workers.send_replace(true);
         while parts.tasks.join_next().await.is_some() {}
         info!("service stopped");
+    }
+}
+
+/// How often a process reports itself.
+const REPORTED_EVERY: Duration = Duration::from_secs(15);
+
+/// Reports the process until it stops.
+async fn report(pool: PgPool, process: NewProcess, mut stop: watch::Receiver<bool>) {
+    let once =
+        async || -> Result<(), StoreError> { processes::report(&mut *pool.acquire().await?, &process).await };
+    loop {
+        if let Err(error) = once().await {
+            warn!(%error, "the process could not be reported, retrying in 15 s");
+        }
+        if !pause(REPORTED_EVERY, &mut stop).await {
+            break;
+        }
+    }
+    if let Ok(mut conn) = pool.acquire().await {
+        let _ = processes::forget(&mut conn, process.id).await;
     }
 }
 

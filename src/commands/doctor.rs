@@ -15,6 +15,7 @@ use dvp_rails::iso20022::folder::Folder;
 use dvp_sandbox::embedded::tools::Finder;
 use dvp_store::database::health;
 use dvp_store::orders::bank_folder;
+use dvp_store::workers::processes;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -94,12 +95,19 @@ async fn service(place: &ServiceLocation) -> Vec<Check> {
             checks.push(Check { name: "REST", found: rest(ready).await });
         }
         ServiceLocation::Configured(config) => {
+            checks.push(Check { name: "deployment", found: deployment(config, place).await });
+            checks.push(Check { name: "prices", found: prices(config, place).await });
+            checks.push(Check {
+                name: "screening",
+                found: config.screening.screening().map(|_| "readable".to_owned()),
+            });
             if let Some(bank) = &config.bank {
                 checks.push(Check { name: "bank folder", found: bank_folder(place, &bank.folder).await });
             }
             for section in &config.chains {
                 checks.extend(configured_chain(config, section, place).await);
             }
+            checks.push(Check { name: "processes", found: processes(config, place).await });
             if config.roles.contains(&Role::Indexer) {
                 for section in &config.chains {
                     checks.extend(signers(section).await);
@@ -140,6 +148,42 @@ async fn bank_folder(place: &ServiceLocation, folder: &Path) -> anyhow::Result<S
     let id = bank_folder::find_id(&mut conn).await?;
     Folder::at(folder, id).verify().await?;
     Ok(format!("{} carries its id", folder.display()))
+}
+
+/// What `dvp serve` compares before it starts.
+async fn deployment(config: &Config, place: &ServiceLocation) -> anyhow::Result<String> {
+    checkup::database(config, &mut within(place.connect()).await?).await
+}
+
+/// Every pair has a price from what is configured.
+async fn prices(config: &Config, place: &ServiceLocation) -> anyhow::Result<String> {
+    let without = within(crate::serve::pairs_without_price(config, place.vault()?)).await?;
+    ensure!(
+        without.is_empty(),
+        "no price of {}: their sources do not answer or disagree",
+        without.join(", ")
+    );
+    Ok(format!("{} pairs have one", config.pairs.len()))
+}
+
+/// Every process that runs has the configuration that is looked at.
+async fn processes(config: &Config, place: &ServiceLocation) -> anyhow::Result<String> {
+    let mut conn = within(place.connect()).await?;
+    let running = processes::list(&mut conn).await?;
+    let running: Vec<_> = running.into_iter().filter(|process| !process.is_silent).collect();
+    let other = running.iter().filter(|process| process.configuration != config.digest());
+    let other: Vec<String> = other
+        .map(|process| {
+            format!("{} on {} since {}", process.roles.join(" "), process.host, process.started_at)
+        })
+        .collect();
+    ensure!(
+        other.is_empty(),
+        "these run with another configuration than this one (assets, pairs, prices, rails, chains, times): {}; start \
+         them again with it",
+        other.join(", ")
+    );
+    Ok(format!("{} run, all with this configuration", running.len()))
 }
 
 async fn schema(place: &ServiceLocation) -> anyhow::Result<String> {

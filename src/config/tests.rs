@@ -495,3 +495,17 @@ fn a_bank_has_an_account_in_every_currency_that_orders_receive() {
     let refused = format!("{:#}", Config::parse(&without).unwrap_err());
     assert!(refused.contains("pairs[0].quote: bank.accounts has no account to pay USD from"), "{refused}");
 }
+
+#[test]
+fn the_digest_is_of_what_every_process_must_have_alike() {
+    let digest = |text: &str| Config::parse(text).unwrap().digest;
+    let own = EXAMPLE.replacen("rpc_urls = [\"https://rpc-1.example.com\", ", "rpc_urls = [", 1);
+    let roles = EXAMPLE.replacen("roles = [\"api\", ", "roles = [", 1);
+    for same in [&own, &format!("# Ours\n{EXAMPLE}"), &roles] {
+        assert_ne!(same, EXAMPLE);
+        assert_eq!(digest(same), digest(EXAMPLE));
+    }
+    let other = EXAMPLE.replacen("payout = \"simulated\"", "payout = \"bank_files\"", 1);
+    assert_ne!(digest(&other), digest(EXAMPLE), "a simulated worker beside one that pays");
+    assert_ne!(digest(&EXAMPLE.replacen("protocol_fee_bps = 5", "protocol_fee_bps = 6", 1)), digest(EXAMPLE));
+}

@@ -147,6 +147,13 @@ impl Scene {
                 .await;
                 return None;
             }
+            Cause::OtherConfiguration => {
+                let other = "insert into process (id, host, version, roles, configuration, seen_at) \
+                             values (gen_random_uuid(), 'elsewhere', '0', '{api}', 'other', now() + interval '1 hour')";
+                self.run(other).await;
+                let alike = "delete from process where host = 'elsewhere'";
+                Cure::sql("Start every process with the same configuration.", alike)
+            }
             Cause::EndedProcess => {
                 self.sandbox.kill().await;
                 Cure::new("Start the process.", How::Start)

@@ -28,6 +28,7 @@ pub enum Cause {
     ExpensiveGas,
     ChangedBalance,
     EndedProcess,
+    OtherConfiguration,
     RefusedFixOrder,
     SlowFixOrders,
     DisagreeingEndpoints,
@@ -94,7 +95,7 @@ use Cause as C;
 pub const SHORT: usize = 5;
 
 /// In the order of the drill: those that leave traces are the last ones of their sandbox.
-pub const CAUSES: [Expected; 39] = [
+pub const CAUSES: [Expected; 40] = [
     plain(C::ExpiringCertificate, "a certificate that expires tomorrow").raises(&["DvpCertificateExpires"]),
     plain(C::FrozenNode, "the chain's node is suspended")
         .raises(&["DvpChainStalled"])
@@ -152,6 +153,8 @@ pub const CAUSES: [Expected; 39] = [
         "DvpSettlementSlow",
     ]),
     plain(C::ChangedBalance, "a balance is changed past the database's checks").raises(&["DvpLedgerWrong"]),
+    plain(C::OtherConfiguration, "a process runs with another configuration")
+        .raises(&["DvpConfigurationsDiffer"]),
     // A killed process keeps its leases until they end, which may be after its restart.
     plain(C::EndedProcess, "the process is gone").raises(&["DvpDown"]).may_follow(&["DvpLeaseWithoutOwner"]),
     equipped(C::RefusedFixOrder, "the database refuses the orders of a FIX session")

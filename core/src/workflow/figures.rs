@@ -13,7 +13,7 @@ use dvp_domain::settlement::State;
 use dvp_store::chain::{self, StateName, StatusRow, WaitingRow};
 use dvp_store::figures::{self, FeedLag, LeaseCount, LimitUse, OpenStage, WebhookBacklog};
 use dvp_store::orders::{abandonments, screenings};
-use dvp_store::workers::{self, Apart, Step, Worker, in_database, pause, set_aside};
+use dvp_store::workers::{self, Apart, Step, Worker, in_database, pause, processes, set_aside};
 use dvp_store::{PgPool, StoreError};
 use metrics::{counter, gauge};
 use parking_lot::Mutex;
@@ -33,7 +33,9 @@ const LIMITS: &str = "limits";
 const COOL_DOWNS: &str = "cool-downs";
 const SET_ASIDE: &str = "items that are set aside";
 const HELD: &str = "orders held by screening";
-const PARTS: [&str; 9] = [STAGES, AMOUNTS, FEED, WEBHOOKS, LEASES, LIMITS, COOL_DOWNS, HELD, SET_ASIDE];
+const CONFIGURATIONS: &str = "configurations";
+const PARTS: [&str; 10] =
+    [STAGES, AMOUNTS, FEED, WEBHOOKS, LEASES, LIMITS, COOL_DOWNS, HELD, CONFIGURATIONS, SET_ASIDE];
 
 /// The assets that were shown so far.
 type Assets = Arc<Mutex<BTreeSet<String>>>;
@@ -88,6 +90,9 @@ async fn count_part(pool: PgPool, part: &'static str, assets: Assets) -> Result<
         LIMITS => show_limits(&figures::list_limit_use(&mut conn).await?),
         COOL_DOWNS => show_cool_downs(&abandonments::count_cooling(&mut conn).await?),
         HELD => gauge!("dvp_screening_held").set(number(screenings::count_held(&mut conn).await?)),
+        CONFIGURATIONS => {
+            gauge!("dvp_configurations").set(number(processes::count_configurations(&mut conn).await?));
+        }
         _ => show_set_aside(&set_aside::count(&mut conn).await?),
     }
     Ok(())
