@@ -27,6 +27,10 @@ create table bank_payment (
     returned_at       timestamptz,
     debt_paid_at      timestamptz,
     taken_back_at     timestamptz,
+    uetr              text not null generated always as
+        (lower(left(end_to_end_id, 12) || '4' || substr(end_to_end_id, 14, 3)
+               || translate(substr(end_to_end_id, 17, 1), '0123456789ABCDEF', '89AB89AB89AB89AB')
+               || substr(end_to_end_id, 18))) stored,
     constraint bank_payment_pkey primary key (end_to_end_id),
     constraint bank_payment_reference_key unique (reference),
     constraint bank_payment_message_key unique (message_id),
@@ -60,12 +64,15 @@ comment on column bank_payment.debt_paid_at is
     'back.';
 comment on column bank_payment.taken_back_at is
     'When the bank took its return back, by its books; a return that was booked later is a new one.';
+comment on column bank_payment.uetr is
+    'The UETR of its order without hyphens: the end-to-end id with the version and the variant of a UUID.';
 create index bank_payment_open_idx on bank_payment (ordered_at) where status in ('staged', 'sent', 'pending');
 create index bank_payment_alarm_idx on bank_payment (updated_at) where alarm is not null;
 create index bank_payment_execution_idx on bank_payment (execution);
 create index bank_payment_contradicted_idx on bank_payment (execution)
     where contradicting is not null and closed_at is null;
 create index bank_payment_open_alarm_idx on bank_payment (updated_at) where alarm is not null and alarm_cleared_at is null;
+create index bank_payment_uetr_idx on bank_payment (uetr);
 -- Payments by the bank's own reference.
 create index bank_payment_bank_reference_idx on bank_payment (bank_reference) where bank_reference is not null;
 create trigger bank_payment_announced after update of alarm, alarm_cleared_at on bank_payment

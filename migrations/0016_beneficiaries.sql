@@ -41,7 +41,7 @@ create table destination (
     constraint destination_pkey primary key (id),
     constraint destination_beneficiary_fkey foreign key (beneficiary_id) references beneficiary (id),
     constraint destination_id_form check (id ~ '^dest_[0-9a-z]+$'),
-    constraint destination_method_known check (payout_method in ('wire', 'swift', 'ach', 'sepa')),
+    constraint destination_method_known check (payout_method in ('wire', 'swift', 'ach', 'sepa', 'sepa_instant')),
     constraint destination_given check (length(trim(account)) > 0 and length(trim(created_by)) > 0),
     constraint destination_verified_by_another check (lower(trim(verified_by)) <> lower(trim(created_by))),
     constraint destination_verified_whole check (

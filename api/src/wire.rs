@@ -15,6 +15,7 @@ pub(crate) const PAYOUT_METHODS: &[(&str, PayoutMethod)] = &[
     ("swift", PayoutMethod::Swift),
     ("ach", PayoutMethod::Ach),
     ("sepa", PayoutMethod::Sepa),
+    ("sepa_instant", PayoutMethod::SepaInstant),
 ];
 pub(crate) const SETTLEMENT_TYPES: &[(&str, SettlementType)] = &[
     ("onchain", SettlementType::Onchain),

@@ -35,7 +35,10 @@ pub const OWN_FIELDS: [OwnField; 29] = [
     own(20010, "BeneficiaryName", "STRING", "D"),
     own(20011, "BeneficiaryAccount", "STRING", "D"),
     own(20012, "BeneficiaryCountry", "STRING", "D"),
-    OwnField { values: &["ach", "sepa", "swift", "wire"], ..own(20013, "PayoutMethod", "STRING", "D") },
+    OwnField {
+        values: &["ach", "sepa", "sepa_instant", "swift", "wire"],
+        ..own(20013, "PayoutMethod", "STRING", "D")
+    },
     own(20014, "SwiftCode", "STRING", "D"),
     own(20015, "BeneficiaryBank", "STRING", "D"),
     own(20016, "BeneficiaryAddressLine1", "STRING", "D"),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::currency::{AccountNumber, account_number, is_bic, is_country};
 use crate::names::names;
+use crate::scheme::Scheme;
 
 names! {
     pub enum PayoutMethod {
@@ -13,6 +14,7 @@ names! {
         Swift = "swift",
         Ach = "ach",
         Sepa = "sepa",
+        SepaInstant = "sepa_instant",
     }
 }
 
@@ -91,7 +93,7 @@ impl Beneficiary {
                         "must be an IBAN of its country's length and structure, with right check digits",
                     );
                 }
-                AccountNumber::Other if self.rail() == Some(PayoutMethod::Sepa) => {
+                AccountNumber::Other if self.scheme().is_some_and(|scheme| scheme.takes_iban_only) => {
                     return fault(
                         BeneficiaryField::Account,
                         "must be an IBAN: sepa pays to no other account",
@@ -135,6 +137,11 @@ impl Beneficiary {
         self.payout_method.or_else(|| filled(self.swift_code.as_ref()).map(|_| PayoutMethod::Swift))
     }
 
+    /// What the rail of the payout can carry.
+    pub fn scheme(&self) -> Option<&'static Scheme> {
+        self.rail().map(Scheme::of)
+    }
+
     /// Whether name, country and rail are known.
     pub fn has_rail_details(&self) -> bool {
         self.name().is_some() && filled(self.country.as_ref()).is_some() && self.rail().is_some()
@@ -142,12 +149,8 @@ impl Beneficiary {
 
     /// Whether the rail needs no address, or a complete one is given.
     pub fn has_address_for_rail(&self) -> bool {
-        match self.rail() {
-            Some(PayoutMethod::Wire | PayoutMethod::Swift) => {
-                self.address.as_ref().is_some_and(BeneficiaryAddress::is_complete)
-            }
-            Some(PayoutMethod::Ach | PayoutMethod::Sepa) | None => true,
-        }
+        let is_complete = || self.address.as_ref().is_some_and(BeneficiaryAddress::is_complete);
+        !self.scheme().is_some_and(|scheme| scheme.needs_address) || is_complete()
     }
 
     /// The last four characters of the account.

@@ -129,6 +129,17 @@ impl IntentRequest {
         let to = self.output_recipient.as_deref().unwrap_or(&self.user);
         is_address(to).then_some(to)
     }
+
+    /// The payer's reference for the recipient of money, after the name of its field.
+    pub fn payer_reference(&self) -> Option<(&'static str, &str)> {
+        let of_deposit = self.metadata.as_ref().and_then(|all| all.get("depositReference")?.as_str());
+        let both = [
+            ("metadata.depositReference", of_deposit),
+            ("clientReference", self.client_reference.as_deref()),
+        ];
+        both.into_iter()
+            .find_map(|(field, text)| Some((field, text?.trim())).filter(|(_, text)| !text.is_empty()))
+    }
 }
 
 /// `0x` and forty hex digits.

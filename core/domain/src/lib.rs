@@ -46,6 +46,7 @@ pub mod recall;
 pub mod receipt;
 pub mod reconcile;
 pub mod sample;
+pub mod scheme;
 pub mod screening;
 pub mod settlement;
 pub mod snapshot;

@@ -140,8 +140,8 @@ pub enum PaymentSubject {
     /// All of a block of ours.
     Block(String),
     Payment(String),
-    /// The one of these that is ours: a UETR may be derived from each.
-    Uetr(Vec<String>),
+    /// In lower-case digits without hyphens.
+    Uetr(String),
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@
 use chrono::{DateTime, NaiveTime, Utc};
 
 use crate::beneficiary::PayoutMethod;
-use crate::calendar::Calendar;
 use crate::intent::IntentRequest;
 use crate::plan::Plan;
+use crate::scheme::{LongestTime, Scheme};
 use crate::settlement::{Deadlines, Lock};
 use crate::terms::Terms;
 use crate::time::Timestamp;
@@ -53,8 +53,12 @@ impl PayoutTime {
     pub(crate) fn ends_by(self, method: Option<PayoutMethod>, begun: u64) -> u64 {
         match self {
             Self::Elapsed(secs) => begun.saturating_add(secs),
+            // Without a method: as the slowest.
             Self::BusinessDays => {
-                let (calendar, days) = business_days(method);
+                let (calendar, days) = match Scheme::of(method.unwrap_or(PayoutMethod::Swift)).longest {
+                    LongestTime::Hours(hours) => return begun.saturating_add(hours * 60 * 60),
+                    LongestTime::BusinessDays(calendar, days) => (calendar, days),
+                };
                 let ends = i64::try_from(begun)
                     .ok()
                     .and_then(|begun| DateTime::<Utc>::from_timestamp(begun, 0))
@@ -72,16 +76,6 @@ impl PayoutTime {
             Self::Elapsed(secs) => secs,
             Self::BusinessDays => BANK_DAYS_MAX * DAY_SECS,
         }
-    }
-}
-
-/// Business days after the one on which the payment is received. Without a method: those of the slowest.
-const fn business_days(method: Option<PayoutMethod>) -> (Calendar, u32) {
-    match method {
-        Some(PayoutMethod::Wire) => (Calendar::Both, 1),
-        Some(PayoutMethod::Sepa) => (Calendar::Target, 2),
-        Some(PayoutMethod::Ach) => (Calendar::FederalReserve, 3),
-        Some(PayoutMethod::Swift) | None => (Calendar::Both, 5),
     }
 }
 

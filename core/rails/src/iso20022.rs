@@ -57,6 +57,7 @@ use dvp_store::orders::bank_folder;
 use dvp_store::orders::bank_messages::{self, NewBankMessage};
 use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
 use dvp_store::orders::executions;
+use dvp_store::partners::registry;
 use dvp_store::workers::{Apart, Step, Worker, foreign, pause, supervise};
 use metrics::{counter, gauge};
 use sha2::{Digest as _, Sha256};
@@ -273,7 +274,12 @@ impl BankFiles {
     ) -> Result<(), BankError> {
         let id = &instruction.end_to_end_id;
         let message_id = pain001::message_id(id);
-        let document = pain001::build(&message_id, debtor, std::slice::from_ref(instruction), Utc::now());
+        let mut conn = self.pool.acquire().await?;
+        let names = registry::list_names(&mut conn, &[&request.partner]).await?;
+        drop(conn);
+        let partner = names.get(&request.partner).map_or("", String::as_str);
+        let ordered = [instruction.clone().made_for(partner)];
+        let document = pain001::build(&message_id, debtor, &ordered, Utc::now());
         let violations = check(Message::Pain001, &document);
         if !violations.is_empty() {
             error!(?violations, end_to_end_id = id, "payment order violates the schema and is not sent");

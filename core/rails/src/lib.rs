@@ -26,6 +26,8 @@ pub struct PayoutOrder<'a> {
     pub amount: Minor,
     pub currency: &'a str,
     pub exponent: u8,
+    /// The payer's reference, after the name of its field.
+    pub reference: Option<(&'static str, &'a str)>,
 }
 
 /// The payment cannot be ordered on its rail, now or later; with the stable code of the failure.
@@ -33,6 +35,8 @@ pub struct PayoutOrder<'a> {
 #[error("{message} ({code})")]
 pub struct Unpayable {
     pub code: &'static str,
+    /// What would have to be another one, as an intent names it.
+    pub field: &'static str,
     pub message: &'static str,
 }
 
@@ -62,7 +66,7 @@ impl CheckPayout {
         let is_paid = |of: &Vec<String>| of.iter().any(|currency| currency == order.currency);
         if !self.currencies.as_ref().is_none_or(is_paid) {
             let message = "the bank has no account to pay this currency from";
-            return Err(Unpayable { code: "currency_not_served_by_rail", message });
+            return Err(Unpayable { code: "currency_not_served_by_rail", field: "outputAsset", message });
         }
         (self.rule)(order)
     }
@@ -87,6 +91,10 @@ pub struct RailRequest {
     /// The rail's reference for this leg, from its last answer.
     pub provider_reference: Option<String>,
     pub execution: String,
+    /// The payer's own reference, for the recipient to read.
+    pub payer_reference: Option<String>,
+    /// The id of the partner whose order it is.
+    pub partner: String,
     /// The rail does not act on the call after this time: a call that is unknown then will never take effect.
     pub not_after: DateTime<Utc>,
 }
@@ -130,8 +138,13 @@ mod tests {
 
     #[test]
     fn a_currency_without_an_account_is_not_paid() {
-        let order =
-            |currency| PayoutOrder { beneficiary: None, amount: Minor::new(1), currency, exponent: 2 };
+        let order = |currency| PayoutOrder {
+            beneficiary: None,
+            amount: Minor::new(1),
+            currency,
+            exponent: 2,
+            reference: None,
+        };
         let all = CheckPayout::new(|_| Ok(()));
         assert_eq!(all.check(&order("USD")), Ok(()));
         let euros = all.paying_from(["EUR".to_owned()]);

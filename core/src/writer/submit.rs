@@ -179,6 +179,7 @@ fn check_payout(
                 amount: plan.priced.output,
                 currency: symbol,
                 exponent: *exponent,
+                reference: request.payer_reference(),
             })
         }
         Some(Asset { kind: AssetKind::Erc20 { .. } | AssetKind::Native { .. }, .. }) | None => Ok(()),
@@ -186,7 +187,7 @@ fn check_payout(
 }
 
 const fn unpayable(why: DestinationRefusal) -> Unpayable {
-    Unpayable { code: why.code(), message: why.message() }
+    Unpayable { code: why.code(), field: "beneficiary", message: why.message() }
 }
 
 /// An order whose input cannot be locked before its lock-by is not accepted, nor one whose payment on another chain would

@@ -132,6 +132,8 @@ pub(crate) fn request(reference: &str, late: bool) -> RailRequest {
         sold: None,
         provider_reference: None,
         execution: "exe_x".into(),
+        payer_reference: None,
+        partner: String::new(),
         not_after: Utc::now() + TimeDelta::seconds(if late { -1 } else { 600 }),
     }
 }

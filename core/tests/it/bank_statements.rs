@@ -11,6 +11,7 @@ use dvp_domain::money::Minor;
 use dvp_domain::time::Timestamp;
 use dvp_rails::Rail as _;
 use dvp_rails::iso20022::folder::drop_into;
+use dvp_rails::iso20022::instruction::uetr;
 use dvp_sandbox::bank::statement::{Line, StatementOf};
 use dvp_store::ledger::balances;
 use dvp_store::reconcile::{find_last_run, list_breaks};
@@ -179,6 +180,53 @@ async fn each_statement_counts_once_and_a_wrong_one_not_at_all() {
     let alarms = dvp_store::orders::bank::list_alarms(&mut conn, 10).await.unwrap();
     assert!(alarms.iter().any(|alarm| alarm.subject == digest && alarm.alarm == "1 unknown payments"));
     assert_eq!(scene.harness.count("select count(*) from bank_statement").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_of_which_more_is_read_than_when_it_came_is_the_same_one() {
+    let scene = BankScene::new().await;
+    let (first, _) = openings(&scene).await;
+    send(&scene, "1.xml", &first.render()).await;
+    let said = || async {
+        let sql = "select refs::text, amount::int8 from bank_entry order by line";
+        scene.harness.rows::<(String, i64)>(sql).await
+    };
+    let before = said().await;
+    let read_less = "with s as (update bank_statement set content = sha256('less')) \
+                     update bank_entry set refs = refs[2:], end_to_end_id = null";
+    let again = first.render().replace("<MsgId>S1", "<MsgId>S1B");
+    for (name, content) in [("1.xml", first.render()), ("again.xml", again.clone())] {
+        scene.harness.run(read_less).await;
+        assert_ne!(said().await, before);
+        send(&scene, name, &content).await;
+        assert_eq!(scene.harness.count("select count(*) from bank_file where refusal is not null").await, 0);
+    }
+    assert_eq!(said().await, before, "its entries have what is read now");
+    // One reference of it is another one.
+    let reference = format!(">{}<", first.lines[0].bank_reference);
+    send(&scene, "other.xml", &again.replace(&reference, ">ANOTHER<")).await;
+    assert_eq!(scene.harness.count("select count(*) from bank_file where refusal is not null").await, 1);
+    assert_eq!(said().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_debit_of_a_payment_is_found_by_its_uetr_and_is_no_fee() {
+    let scene = BankScene::new().await;
+    let (first, closing) = openings(&scene).await;
+    send(&scene, "1.xml", &first.render()).await;
+    scene.files.submit(&crate::bank_files::request("a", false)).await.unwrap();
+    let id = "A".repeat(32);
+    let debit = Line { end_to_end_id: Some(id.clone()), ..line(-9_935, "debited") };
+    let named = format!("<EndToEndId>{id}</EndToEndId>");
+    let uetr = uetr(&id).unwrap().to_uppercase();
+    let content = statement(2, closing, vec![debit])
+        .render()
+        .replace(&named, &format!("<EndToEndId>NOTPROVIDED</EndToEndId><UETR>{uetr}</UETR>"));
+    send(&scene, "2.xml", &content).await;
+    let late = Utc::now() + PATIENCE + TimeDelta::seconds(60);
+    assert_eq!(breaks_at(&scene, late).await, ["missing_in_ledger exe_x -9935"]);
+    let refusal = requested(&scene, "B-9935", &charge("B-9935", 9_935)).await.unwrap_err().to_string();
+    assert!(refusal.contains("a payment that was ordered"), "{refusal}");
 }
 
 fn charge(entry: &str, amount: u128) -> Operation {

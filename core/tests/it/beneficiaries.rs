@@ -122,7 +122,13 @@ async fn a_registered_recipient_is_paid_only_once_verified() {
         )
     );
     let accepts = |beneficiary| {
-        check_payout(&PayoutOrder { beneficiary, amount: requested[0].amount, currency: "USD", exponent: 2 })
+        check_payout(&PayoutOrder {
+            beneficiary,
+            amount: requested[0].amount,
+            currency: "USD",
+            exponent: 2,
+            reference: None,
+        })
     };
     assert!(accepts(Some(payee)).is_ok(), "a bank could be ordered to pay it");
     assert_eq!(accepts(registered().beneficiary.as_ref()).unwrap_err().code, "beneficiary_unknown");

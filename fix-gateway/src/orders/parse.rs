@@ -387,7 +387,7 @@ fn beneficiary(message: MessageRef<'_>) -> Result<Option<Beneficiary>, String> {
         account: said(tags::BENEFICIARY_ACCOUNT).or_else(|| said(tags::ACCOUNT)),
         name: said(tags::BENEFICIARY_NAME),
         country: said(tags::BENEFICIARY_COUNTRY),
-        payout_method: message.text(tags::PAYOUT_METHOD).and_then(payout_method),
+        payout_method: message.text(tags::PAYOUT_METHOD).and_then(PayoutMethod::parse),
         swift_code: said(tags::SWIFT_CODE),
         bank: said(tags::BENEFICIARY_BANK),
         address: Some(address).filter(|address| *address != BeneficiaryAddress::default()),
@@ -403,16 +403,6 @@ fn beneficiary(message: MessageRef<'_>) -> Result<Option<Beneficiary>, String> {
         return Err(format!("{name} {problem}"));
     }
     Ok(Some(beneficiary).filter(|beneficiary| *beneficiary != Beneficiary::default()))
-}
-
-fn payout_method(text: &str) -> Option<PayoutMethod> {
-    Some(match text {
-        "wire" => PayoutMethod::Wire,
-        "swift" => PayoutMethod::Swift,
-        "ach" => PayoutMethod::Ach,
-        "sepa" => PayoutMethod::Sepa,
-        _ => return None,
-    })
 }
 
 /// Token and spender follow from the symbol and the environment. An order with one field of a permit must have all of

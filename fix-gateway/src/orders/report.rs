@@ -145,7 +145,7 @@ impl ReportContent {
             Outcome::Refused(refusal) => match refusal {
                 Refusal::DuplicateIntent | Refusal::DuplicateClientReference => Self::duplicate(),
                 Refusal::InvalidPermit(defect) => other(permit_text(*defect)),
-                Refusal::Unpayable(why) => other(format!("beneficiary: {why}")),
+                Refusal::Unpayable(why) => other(format!("{}: {why}", fix_field(why.field))),
                 Refusal::PartnerDisabled => other("partner disabled".to_owned()),
                 Refusal::CoolingDown(cool_down) => other(cool_down.to_string()),
                 Refusal::NotHeld | Refusal::TooManyWaiting | Refusal::Redirected => {
@@ -204,6 +204,25 @@ impl ReportContent {
 }
 
 /// A permit defect, with the tag of the permit's field.
+/// The field of a NewOrderSingle that holds what an intent has under a name.
+fn fix_field(name: &str) -> &str {
+    match name {
+        "beneficiary.name" => "BeneficiaryName(20010)",
+        "beneficiary.account" => "BeneficiaryAccount(20011)",
+        "beneficiary.payoutMethod" => "PayoutMethod(20013)",
+        "beneficiary.swiftCode" => "SwiftCode(20014)",
+        "beneficiary.bank" => "BeneficiaryBank(20015)",
+        "beneficiary.address" | "beneficiary.address.line1" => "BeneficiaryAddressLine1(20016)",
+        "beneficiary.address.city" => "BeneficiaryAddressCity(20017)",
+        "beneficiary.address.state" => "BeneficiaryAddressState(20018)",
+        "beneficiary.address.postalCode" => "BeneficiaryAddressPostalCode(20019)",
+        "outputAsset" => "Symbol(55)",
+        "bounds" => "OrderQty(38)",
+        "clientReference" => "ClOrdID(11)",
+        other => other,
+    }
+}
+
 fn permit_text(defect: PermitDefect) -> String {
     let tags = [
         ("permit.nonce", "PermitNonce(20001)"),

@@ -202,6 +202,7 @@ async fn entered(desk: &mut Desk<'_>, beneficiary_id: &str, args: &Destination) 
         amount: Minor::new(1),
         currency: &args.currency,
         exponent: exponent(&args.currency),
+        reference: None,
     };
     check_payout(&order).context("no bank could be ordered to pay this destination")?;
     let account = format!("{beneficiary_id}:{id}");

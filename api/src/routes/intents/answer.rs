@@ -60,7 +60,7 @@ pub(super) fn render(outcome: &Outcome) -> StoredResponse {
         },
         Outcome::Refused(Refusal::InvalidPermit(defect)) => ApiError::InvalidPermit(*defect).stored(),
         Outcome::Refused(Refusal::Unpayable(why)) => {
-            ApiError::InvalidParameter(format!("beneficiary: {why}")).stored()
+            ApiError::InvalidParameter(format!("{}: {why}", why.field)).stored()
         }
         Outcome::Refused(Refusal::DuplicateIntent) => ApiError::AlreadyExists("intentId").stored(),
         Outcome::Refused(Refusal::DuplicateClientReference) => {

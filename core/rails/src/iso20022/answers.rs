@@ -10,7 +10,7 @@ use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 
 use super::camt029::{self, RecallReport};
 use super::entry::{self, Direction, Entry, EntryPayment, EntryStatus};
-use super::instruction::ids_of_uetr;
+use super::instruction::by_uetr;
 use super::schema::{Message, unknown_elements};
 use super::statement::{self, Statement};
 use super::text::time;
@@ -209,7 +209,7 @@ fn named(payment: &Node) -> Result<Option<PaymentSubject>, String> {
     if let Some(id) = id.or(payment.sole_text("OrgnlInstrId")?) {
         return Ok(Some(PaymentSubject::Payment(id.to_owned())));
     }
-    Ok(payment.sole_text("OrgnlUETR")?.and_then(ids_of_uetr).map(PaymentSubject::Uetr))
+    Ok(payment.sole_text("OrgnlUETR")?.and_then(by_uetr))
 }
 
 /// The nearest status of these levels, from the payment outwards. The reasons of all levels count: a bank may give the

@@ -5,7 +5,7 @@ use dvp_domain::recall::{RecallAnswer, RecallSubject};
 use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 
 use super::camt056::recall_of;
-use super::instruction::ids_of_uetr;
+use super::instruction::by_uetr;
 use super::xml::Node;
 
 /// An answer to a recall.
@@ -109,8 +109,8 @@ fn payment(of: &Node, levels: &Levels<'_>) -> Option<PaymentSubject> {
     if let Some(id) = id {
         return Some(PaymentSubject::Payment(id.to_owned()));
     }
-    if let Some(ids) = of.text_at("OrgnlUETR").and_then(ids_of_uetr) {
-        return Some(PaymentSubject::Uetr(ids));
+    if let Some(of) = of.text_at("OrgnlUETR").and_then(by_uetr) {
+        return Some(of);
     }
     // A payment that is named by other ids only is not the message's one.
     if of.child("TxCxlSts").is_some() || of.child("OrgnlUETR").is_some() || of.child("OrgnlTxId").is_some() {

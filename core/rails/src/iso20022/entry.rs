@@ -6,7 +6,7 @@
 use chrono::{DateTime, Utc};
 use dvp_domain::payment::PaymentSubject;
 
-use super::instruction::{ids_of_uetr, is_end_to_end_id};
+use super::instruction::{by_uetr, is_end_to_end_id};
 use super::pain001::{BLOCK, MESSAGE};
 use super::schema::exponent;
 use super::text::{boolean, decimal, minor, time};
@@ -140,7 +140,7 @@ impl<'a> Entry<'a> {
         Ok(EntryPayment {
             subject: match end_to_end_id(payment)? {
                 Some(id) => Some(PaymentSubject::Payment(id.to_owned())),
-                None => payment.sole_text("Refs/UETR")?.and_then(ids_of_uetr).map(PaymentSubject::Uetr),
+                None => payment.sole_text("Refs/UETR")?.and_then(by_uetr),
             },
             amount: self.amount_of(payment)?,
             direction,
@@ -153,16 +153,13 @@ impl<'a> Entry<'a> {
 /// The end-to-end id of a payment by its references: the id itself, or another one of ours, which are all derived from it.
 pub(super) fn end_to_end_id(payment: &Node) -> Result<Option<&str>, String> {
     let refs = payment.sole("Refs")?.unwrap_or(payment);
-    if let Some(id) = refs.sole_text("EndToEndId")?.filter(|id| *id != "NOTPROVIDED") {
-        return Ok(Some(id));
-    }
-    for (name, prefix) in [("InstrId", ""), ("PmtInfId", BLOCK), ("MsgId", MESSAGE)] {
+    for (name, prefix) in [("EndToEndId", ""), ("InstrId", ""), ("PmtInfId", BLOCK), ("MsgId", MESSAGE)] {
         let id = refs.sole_text(name)?.and_then(|id| id.strip_prefix(prefix));
         if let Some(id) = id.filter(|id| is_end_to_end_id(id)) {
             return Ok(Some(id));
         }
     }
-    Ok(None)
+    Ok(refs.sole_text("EndToEndId")?.filter(|id| *id != "NOTPROVIDED"))
 }
 
 fn signed((amount, currency): &Booked, direction: Direction) -> Option<i128> {

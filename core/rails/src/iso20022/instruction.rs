@@ -1,15 +1,14 @@
 //! The content of a payment order by the rules of its rail: names, character set, service level, charges. Pure.
 
-use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
+use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress};
 use dvp_domain::currency::{AccountNumber, account_number, exponent, is_bic, is_country};
 use dvp_domain::money::Minor;
+use dvp_domain::payment::PaymentSubject;
+use dvp_domain::scheme::{BankRule, POST_CODE_MAX, STREET_MAX, SUBDIVISION_MAX, Scheme, TOWN_MAX};
 use serde::Deserialize;
 
 use super::text::{clearing_member, plain, plain_name};
 use crate::{PayoutOrder, RailRequest, Unpayable};
-
-/// The longest name of a town.
-const TOWN_MAX: usize = 35;
 
 /// The account that payments are made from, as registered at its bank.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -66,7 +65,7 @@ pub struct Address {
 pub struct Instruction {
     /// 32 characters that identify this payment, the same at every attempt.
     pub end_to_end_id: String,
-    pub method: PayoutMethod,
+    pub scheme: &'static Scheme,
     pub amount: Minor,
     pub currency: String,
     pub exponent: u8,
@@ -76,18 +75,12 @@ pub struct Instruction {
     pub address: Option<Address>,
     /// For the recipient to read.
     pub remittance: String,
+    /// For whom the payment is made.
+    pub ultimate_debtor: Option<String>,
 }
 
-const fn refuse<T>(code: &'static str, message: &'static str) -> Result<T, Unpayable> {
-    Err(Unpayable { code, message })
-}
-
-/// The longest name of a rail.
-const fn name_max(method: PayoutMethod) -> usize {
-    match method {
-        PayoutMethod::Sepa => 70,
-        PayoutMethod::Wire | PayoutMethod::Swift | PayoutMethod::Ach => 140,
-    }
+const fn refuse<T>(field: &'static str, code: &'static str, message: &'static str) -> Result<T, Unpayable> {
+    Err(Unpayable { code, field, message })
 }
 
 /// Checks from the order alone whether a bank can pay it.
@@ -95,7 +88,7 @@ const fn name_max(method: PayoutMethod) -> usize {
 /// # Errors
 /// What the payment's rail lacks or cannot carry.
 pub fn check_payout(order: &PayoutOrder<'_>) -> Result<(), Unpayable> {
-    Instruction::new(order, String::new(), String::new()).map(drop)
+    Instruction::new(order, String::new(), "").map(drop)
 }
 
 /// The end-to-end id of a payment: half of the reference's 64 hex digits, which is the longest that fits.
@@ -116,108 +109,120 @@ impl Instruction {
             amount: request.amount,
             currency: &request.currency,
             exponent: request.exponent,
+            reference: request.payer_reference.as_deref().map(|text| ("clientReference", text)),
         };
-        Self::new(&order, end_to_end_id(&request.reference), plain(&request.execution, 140))
+        Self::new(&order, end_to_end_id(&request.reference), &request.execution)
     }
 
-    fn new(order: &PayoutOrder<'_>, end_to_end_id: String, remittance: String) -> Result<Self, Unpayable> {
-        let details =
-            || refuse("beneficiary_details_missing", "the bank needs the beneficiary's name and account");
+    /// The same, made for somebody: if the scheme can say so, and the whole name.
+    pub fn made_for(self, name: &str) -> Self {
+        let ultimate_debtor = self.scheme.ultimate_debtor_max.and_then(|most| plain_name(name, most));
+        Self { ultimate_debtor, ..self }
+    }
+
+    fn new(order: &PayoutOrder<'_>, end_to_end_id: String, execution: &str) -> Result<Self, Unpayable> {
+        let details = || {
+            let message = "the bank needs the beneficiary's name and account";
+            refuse("beneficiary", "beneficiary_details_missing", message)
+        };
         let Some(beneficiary) = order.beneficiary else { return details() };
         if beneficiary.is_reference() {
             return refuse(
+                "beneficiary",
                 "beneficiary_unknown",
                 "the registry of beneficiaries has no such recipient of yours",
             );
         }
-        let (Some(name), Some(account), Some(method)) =
-            (beneficiary.name(), beneficiary.account(), beneficiary.rail())
+        let (Some(name), Some(account), Some(scheme)) =
+            (beneficiary.name(), beneficiary.account(), beneficiary.scheme())
         else {
             return details();
         };
-        let Some(name) = plain_name(name, name_max(method)) else {
+        let Some(name) = plain_name(name, scheme.name_max) else {
             return refuse(
+                "beneficiary.name",
                 "beneficiary_name_unwritable",
                 "the name has a letter that has no transcription for banks, or is longer than the rail's names",
             );
         };
-        let account = account_of(account)?;
-        let agent = agent_of(beneficiary)?;
+        let (field, reference) = order.reference.unwrap_or(("", execution));
+        let remittance = match plain_name(reference, scheme.remittance_max) {
+            Some(text) => text,
+            None if order.reference.is_none() => String::new(),
+            None => {
+                return refuse(
+                    field,
+                    "reference_unwritable",
+                    "the recipient reads it: it has a letter that has no transcription for banks, or is longer than the rail's texts",
+                );
+            }
+        };
         let instruction = Self {
             end_to_end_id,
-            method,
+            scheme,
             amount: order.amount,
             currency: order.currency.to_owned(),
             exponent: order.exponent,
             name,
-            account,
-            agent,
-            address: address_of(beneficiary),
+            account: account_of(account)?,
+            agent: agent_of(beneficiary)?,
+            address: address_of(beneficiary)?,
             remittance,
+            ultimate_debtor: None,
         };
         instruction.check()?;
         Ok(instruction)
     }
 
-    /// Checks the rail's requirements beyond the schema.
+    /// Checks the scheme's requirements beyond the schema.
     fn check(&self) -> Result<(), Unpayable> {
+        const AMOUNT: &str = "bounds";
         if self.amount.is_zero() || Some(self.exponent) != exponent(&self.currency) {
-            return refuse("amount_unwritable", "the amount cannot be written in the currency's decimals");
+            return refuse(
+                AMOUNT,
+                "amount_unwritable",
+                "the amount cannot be written in the currency's decimals",
+            );
         }
         if self.amount.get() >= 1_000_000_000_000_000_000 {
-            return refuse("amount_unwritable", "the amount has more than eighteen digits");
+            return refuse(AMOUNT, "amount_unwritable", "the amount has more than eighteen digits");
         }
-        let has_iban = matches!(self.account, Account::Iban(_));
-        let has_bic = matches!(self.agent, Some(Agent::Bic(_)));
-        match self.method {
-            PayoutMethod::Sepa if self.currency != "EUR" => {
-                refuse("currency_not_served_by_rail", "sepa pays euros only")
-            }
-            PayoutMethod::Sepa if !has_iban => {
-                refuse("beneficiary_account_invalid", "sepa pays to an IBAN only, with right check digits")
-            }
-            PayoutMethod::Swift if !has_bic => {
-                refuse("beneficiary_bank_missing", "swift needs the BIC of the beneficiary's bank")
-            }
-            PayoutMethod::Wire if self.agent.is_none() => {
-                refuse("beneficiary_bank_missing", "a wire needs the bank's BIC or clearing number")
-            }
-            PayoutMethod::Ach if !matches!(self.agent, Some(Agent::Member { .. })) => {
-                refuse("beneficiary_bank_missing", "ach needs the bank's clearing number")
-            }
-            PayoutMethod::Swift | PayoutMethod::Wire if self.address.is_none() => refuse(
-                "beneficiary_address_missing",
-                "swift and wire need the beneficiary's address with its town and country",
-            ),
-            PayoutMethod::Sepa | PayoutMethod::Swift | PayoutMethod::Wire | PayoutMethod::Ach => Ok(()),
+        let Scheme { currency, amount_max, takes_iban_only, bank, needs_address, .. } = *self.scheme;
+        if currency.is_some_and(|only| only != self.currency) {
+            const METHOD: &str = "beneficiary.payoutMethod";
+            return refuse(METHOD, "currency_not_served_by_rail", "sepa pays euros only, and ach dollars");
         }
-    }
-
-    /// The external code of the service level, if the rail has one.
-    pub const fn service_level(&self) -> Option<&'static str> {
-        match self.method {
-            PayoutMethod::Sepa => Some("SEPA"),
-            PayoutMethod::Wire => Some("URGP"),
-            PayoutMethod::Ach => Some("NURG"),
-            // Tracked from end to end, which is why each payment has a UETR.
-            PayoutMethod::Swift => Some("G001"),
+        if amount_max.is_some_and(|most| self.amount.get() > most) {
+            return refuse(AMOUNT, "amount_over_rail_limit", "the rail takes no payment of this amount");
         }
-    }
-
-    /// The external code of the local instrument: a credit to a company's or a person's account.
-    pub const fn local_instrument(&self) -> Option<&'static str> {
-        match self.method {
-            PayoutMethod::Ach => Some("CCD"),
-            PayoutMethod::Sepa | PayoutMethod::Wire | PayoutMethod::Swift => None,
+        if takes_iban_only && !matches!(self.account, Account::Iban(_)) {
+            return refuse(
+                "beneficiary.account",
+                "beneficiary_account_invalid",
+                "sepa pays to an IBAN only, with right check digits",
+            );
         }
-    }
-
-    /// The bearer of the banks' charges. The quoted amount arrives, as far as the rail can guarantee it.
-    pub const fn charge_bearer(&self) -> &'static str {
-        match self.method {
-            PayoutMethod::Sepa => "SLEV",
-            PayoutMethod::Wire | PayoutMethod::Swift => "DEBT",
-            PayoutMethod::Ach => "SHAR",
+        let missing = |field, message| refuse(field, "beneficiary_bank_missing", message);
+        match (bank, &self.agent) {
+            (BankRule::Bic, None | Some(Agent::Member { .. })) => {
+                missing("beneficiary.swiftCode", "swift needs the BIC of the beneficiary's bank")
+            }
+            (BankRule::BicOrMember, None) => {
+                missing("beneficiary.bank", "a wire needs the bank's BIC or clearing number")
+            }
+            (BankRule::Member, None | Some(Agent::Bic(_))) => {
+                missing("beneficiary.bank", "ach needs the bank's clearing number")
+            }
+            (BankRule::None | BankRule::Bic | BankRule::BicOrMember | BankRule::Member, _)
+                if needs_address && self.address.is_none() =>
+            {
+                refuse(
+                    "beneficiary.address",
+                    "beneficiary_address_missing",
+                    "swift and wire need the beneficiary's address with its town and country",
+                )
+            }
+            (BankRule::None | BankRule::Bic | BankRule::BicOrMember | BankRule::Member, _) => Ok(()),
         }
     }
 }
@@ -231,11 +236,10 @@ pub fn uetr(end_to_end_id: &str) -> Option<String> {
     Some(uuid::Uuid::from_u128(variant).to_string())
 }
 
-/// The end-to-end ids that a UETR may be derived from: it has a version and a variant in place of six of their bits.
-pub(super) fn ids_of_uetr(uetr: &str) -> Option<Vec<String>> {
-    let kept = uuid::Uuid::parse_str(uetr).ok()?.as_u128() & !(0xf << 76) & !(0x3 << 62);
-    let ids = (0..64_u128).map(|lost| kept | (lost >> 2) << 76 | (lost & 0x3) << 62);
-    Some(ids.map(|id| format!("{id:032X}")).collect())
+/// The payment with a UETR, in whatever form that is written.
+pub(super) fn by_uetr(uetr: &str) -> Option<PaymentSubject> {
+    let uetr = uuid::Uuid::parse_str(uetr).ok()?;
+    Some(PaymentSubject::Uetr(uetr.simple().to_string()))
 }
 
 /// An IBAN of its country's form; a text that looks like one and is none is refused.
@@ -249,7 +253,8 @@ fn account_of(text: &str) -> Result<Account, Unpayable> {
             Ok(Account::Other(compact))
         }
         AccountNumber::WrongIban | AccountNumber::Other => {
-            refuse("beneficiary_account_invalid", "the account is no account number that banks take")
+            let message = "the account is no account number that banks take";
+            refuse("beneficiary.account", "beneficiary_account_invalid", message)
         }
     }
 }
@@ -263,7 +268,7 @@ fn agent_of(beneficiary: &Beneficiary) -> Result<Option<Agent>, Unpayable> {
     if let Some(bic) = given(&beneficiary.swift_code) {
         let bic = bic.to_ascii_uppercase();
         if !is_bic(&bic) {
-            return refuse("beneficiary_bank_invalid", "swiftCode is no BIC");
+            return refuse("beneficiary.swiftCode", "beneficiary_bank_invalid", "swiftCode is no BIC");
         }
         return Ok(Some(Agent::Bic(bic)));
     }
@@ -277,16 +282,25 @@ fn agent_of(beneficiary: &Beneficiary) -> Result<Option<Agent>, Unpayable> {
     Ok(member)
 }
 
-/// `None`: it has no town or no country.
-fn address_of(beneficiary: &Beneficiary) -> Option<Address> {
-    let address = beneficiary.address.as_ref()?;
-    let part = |text: &str, most| Some(plain(text, most)).filter(|text| !text.is_empty());
+/// `None`: it has no town or no country. What of it is written is written whole.
+fn address_of(beneficiary: &Beneficiary) -> Result<Option<Address>, Unpayable> {
+    let Some(BeneficiaryAddress { line1, city, state, postal_code }) = &beneficiary.address else {
+        return Ok(None);
+    };
+    let part = |field, text: &str, most| match plain_name(text, most) {
+        None if text.trim().is_empty() => Ok(None),
+        None => refuse(
+            field,
+            "beneficiary_address_unwritable",
+            "it has a letter that has no transcription for banks, or is longer than addresses of banks have it",
+        ),
+        part => Ok(part),
+    };
+    let street = part("beneficiary.address.line1", line1, STREET_MAX)?;
+    let post_code = part("beneficiary.address.postalCode", postal_code, POST_CODE_MAX)?;
+    let town = part("beneficiary.address.city", city, TOWN_MAX)?;
+    let subdivision = part("beneficiary.address.state", state, SUBDIVISION_MAX)?;
     let country = beneficiary.country.as_deref().map(|code| code.trim().to_ascii_uppercase());
-    Some(Address {
-        street: part(&address.line1, 70),
-        post_code: part(&address.postal_code, 16),
-        town: part(&address.city, TOWN_MAX)?,
-        subdivision: part(&address.state, 35),
-        country: country.filter(|code| is_country(code))?,
-    })
+    let place = town.zip(country.filter(|code| is_country(code)));
+    Ok(place.map(|(town, country)| Address { street, post_code, town, subdivision, country }))
 }

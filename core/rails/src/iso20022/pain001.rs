@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
+use dvp_domain::scheme::Scheme;
 
 use super::instruction::{Account, Address, Agent, Debtor, Instruction, uetr};
 use super::schema::Message;
@@ -46,10 +47,10 @@ fn control_sum(payments: &[Instruction]) -> Option<String> {
 
 fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
     let amount = fixed(payment.amount, payment.exponent);
-    let kind = [
-        payment.service_level().map(|code| Node::leaf("SvcLvl/Cd", code)),
-        payment.local_instrument().map(|code| Node::leaf("LclInstrm/Cd", code)),
-    ];
+    let Scheme { service_level, local_instrument, charge_bearer, .. } = *payment.scheme;
+    let kind = [Node::leaf("SvcLvl/Cd", service_level)]
+        .into_iter()
+        .chain(local_instrument.map(|code| Node::leaf("LclInstrm/Cd", code)));
     let debtor_account =
         iban(&debtor.account).map_or_else(|| Account::Other(debtor.account.clone()), Account::Iban);
     let name = Node::leaf("Nm", plain(&debtor.name, 140));
@@ -63,12 +64,12 @@ fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
             Node::leaf("BtchBookg", "false"),
             Node::leaf("NbOfTxs", "1"),
             Node::leaf("CtrlSum", amount.clone()),
-            Node::of("PmtTpInf", kind.into_iter().flatten()),
+            Node::of("PmtTpInf", kind),
             Node::leaf("ReqdExctnDt/Dt", now.format("%Y-%m-%d").to_string()),
             Node::of("Dbtr", party),
             Node::of("DbtrAcct", [account(&debtor_account), Node::leaf("Ccy", debtor.currency.clone())]),
             agent("DbtrAgt", &Agent::Bic(debtor.bic.clone())),
-            Node::leaf("ChrgBr", payment.charge_bearer()),
+            Node::leaf("ChrgBr", charge_bearer),
             transfer(payment, &amount),
         ],
     )
@@ -82,12 +83,15 @@ fn transfer(payment: &Instruction, amount: &str) -> Node {
     ids.extend(uetr(&payment.end_to_end_id).map(|uetr| Node::leaf("UETR", uetr)));
     let instructed = Node::leaf("InstdAmt", amount).with_attribute("Ccy", &payment.currency);
     let mut children = vec![Node::of("PmtId", ids), Node::of("Amt", [instructed])];
+    children.extend(payment.ultimate_debtor.clone().map(|name| Node::leaf("UltmtDbtr/Nm", name)));
     children.extend(payment.agent.as_ref().map(|bank| agent("CdtrAgt", bank)));
     let mut creditor = vec![Node::leaf("Nm", payment.name.clone())];
     creditor.extend(payment.address.as_ref().map(address));
     children.push(Node::of("Cdtr", creditor));
     children.push(Node::of("CdtrAcct", [account(&payment.account)]));
-    children.push(Node::leaf("RmtInf/Ustrd", payment.remittance.clone()));
+    if !payment.remittance.is_empty() {
+        children.push(Node::leaf("RmtInf/Ustrd", payment.remittance.clone()));
+    }
     Node::of("CdtTrfTxInf", children)
 }
 

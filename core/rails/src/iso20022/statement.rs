@@ -2,10 +2,13 @@
 //!
 //! Invariant: the entries of what is returned lead from its opening to its closing balance.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Days, NaiveTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::entry::{Direction, Entry, EntryStatus, direction, end_to_end_id, money};
+use super::instruction::is_end_to_end_id;
 use super::schema::exponent;
 use super::text::{minor, time};
 use super::word::PaymentReport;
@@ -165,7 +168,10 @@ fn entry_of(entry: &Node, payments: &[&Node], amount: i128, booked_at: DateTime<
     let of_payments = payments.iter().flat_map(|payment| {
         let refs = payment.child("Refs");
         let refs = REFS.iter().filter_map(move |name| refs.and_then(|refs| refs.text_at(name)));
-        let texts = payment.child("RmtInf").into_iter().flat_map(|info| info.all("Ustrd"));
+        // The text of a payment of ours is its payer's, and names nothing of ours.
+        let is_own = end_to_end_id(payment).ok().flatten().is_some_and(is_end_to_end_id);
+        let texts = payment.child("RmtInf").filter(|_| !is_own).into_iter();
+        let texts = texts.flat_map(|info| info.all("Ustrd"));
         refs.chain(texts.map(|text| text.text.as_str()))
     });
     let of_entry = ["AcctSvcrRef", "NtryRef"].into_iter().filter_map(|name| entry.text_at(name));
@@ -175,11 +181,11 @@ fn entry_of(entry: &Node, payments: &[&Node], amount: i128, booked_at: DateTime<
             references.push(reference.to_owned());
         }
     }
-    let end_to_end_id = match payments {
-        [payment] => end_to_end_id(payment).ok().flatten(),
-        _ => None,
-    };
-    StatementEntry { amount, booked_at, end_to_end_id: end_to_end_id.map(str::to_owned), references }
+    let ids: BTreeSet<&str> =
+        payments.iter().filter_map(|payment| end_to_end_id(payment).ok().flatten()).collect();
+    let mut own = ids.iter().filter(|id| payments.len() == 1 || is_end_to_end_id(id));
+    let end_to_end_id = own.next().filter(|_| own.next().is_none()).map(|id| (*id).to_owned());
+    StatementEntry { amount, booked_at, end_to_end_id, references }
 }
 
 #[cfg(test)]

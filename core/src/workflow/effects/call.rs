@@ -433,6 +433,8 @@ pub(super) fn rail_request(
         sold,
         provider_reference: execution.state.provider_reference().map(str::to_owned),
         execution: terms.reference.to_string(),
+        payer_reference: terms.request.payer_reference().map(|(_, text)| text.to_owned()),
+        partner: terms.partner_id.to_string(),
         not_after: called_at + RAIL_TIMEOUT,
     })
 }

@@ -301,9 +301,7 @@ pub async fn lock_payment(
         PaymentSubject::Payment(id) => ("end_to_end_id = $1 for update", id),
         PaymentSubject::Block(id) => ("block_id = $1 for update", id),
         PaymentSubject::Message(id) => ("message_id = $1 for update", id),
-        PaymentSubject::Uetr(ids) => {
-            ("end_to_end_id = any(string_to_array($1, ' ')) for update", &ids.join(" "))
-        }
+        PaymentSubject::Uetr(id) => ("uetr = $1 for update", id),
     };
     select_payment(conn, condition, id).await
 }

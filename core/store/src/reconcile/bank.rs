@@ -8,7 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
 use dvp_domain::reconcile::bank::{BankAccount, BankEntry, LedgerItem, Settled, StatementBalances};
-use sqlx::{PgConnection, PgTransaction};
+use sqlx::{AssertSqlSafe, PgConnection, PgTransaction};
 
 use crate::ledger::closings;
 use crate::{StoreError, statement};
@@ -70,15 +70,70 @@ pub async fn insert_statement(
     );
     let id: Option<i64> = statement::find_value(tx, sql, parameters).await?;
     let Some(id) = id else {
-        let sql = "select content = $5 from bank_statement \
-             where account = $1 and currency = $2 and statement = $3 and page = $4";
-        let parameters = (new.account, new.currency, new.statement, new.page, new.content.as_slice());
-        let is_same: bool = statement::load_value(tx, sql, parameters).await?;
+        let is_same = is_said_again(tx, new).await?;
         return Ok(if is_same { StatementTaken::Repeated } else { StatementTaken::Conflict });
     };
-    // An array of arrays would have to be rectangular: references travel as JSON.
-    let refs: Vec<String> =
-        new.entries.iter().map(|entry| serde_json::json!(entry.references).to_string()).collect();
+    insert_entries(tx, id, new).await?;
+    Ok(StatementTaken::New)
+}
+
+/// Whether a statement says all that the stored one of its name does. More of it may be read than when that came: further
+/// references are added to its entries. The same file is the same statement, however it is read now, unless the two
+/// stand in one file.
+async fn is_said_again(tx: &mut PgTransaction<'_>, new: &NewStatement<'_>) -> Result<bool, StoreError> {
+    let sql = "select id, content = $5 or file = $6 and taken_at < now(), \
+                begins_at = $7 and ends_at = $8 and opening = $9::text::numeric and closing = $10::text::numeric \
+         from bank_statement where account = $1 and currency = $2 and statement = $3 and page = $4";
+    let parameters = (
+        new.account,
+        new.currency,
+        new.statement,
+        new.page,
+        new.content.as_slice(),
+        new.file.as_slice(),
+        new.begins_at,
+        new.ends_at,
+        new.opening.to_string(),
+        new.closing.to_string(),
+    );
+    let (id, is_known, is_alike): (i64, bool, bool) = statement::load(tx, sql, parameters).await?;
+    if is_known || !is_alike {
+        return Ok(is_known);
+    }
+    type Row = (String, DateTime<Utc>, Option<String>, Vec<String>);
+    let sql = "select amount::text, booked_at, end_to_end_id, refs from bank_entry where statement = $1 order by line";
+    let known: Vec<Row> = statement::list(tx, sql, (id,)).await?;
+    let says_all = |((amount, booked_at, id, refs), now): (&Row, &NewEntry<'_>)| {
+        *amount == now.amount.to_string()
+            && booked_at.timestamp_micros() == now.booked_at.timestamp_micros()
+            && id.as_deref().is_none_or(|id| now.end_to_end_id == Some(id))
+            && refs.iter().all(|one| now.references.contains(one))
+    };
+    if known.len() != new.entries.len() || !known.iter().zip(&new.entries).all(says_all) {
+        return Ok(false);
+    }
+    let sql = "update bank_entry e set end_to_end_id = n.end_to_end_id, \
+                refs = array(select jsonb_array_elements_text(n.refs::jsonb)) \
+         from unnest($2::text[], $3::text[]) with ordinality as n (end_to_end_id, refs, line) \
+         where e.statement = $1 and e.line = n.line";
+    statement::execute(tx, sql, (id, ids(new), references(new))).await?;
+    Ok(true)
+}
+
+fn ids<'a>(of: &NewStatement<'a>) -> Vec<Option<&'a str>> {
+    of.entries.iter().map(|entry| entry.end_to_end_id).collect()
+}
+
+/// An array of arrays would have to be rectangular: references travel as JSON.
+fn references(of: &NewStatement<'_>) -> Vec<String> {
+    of.entries.iter().map(|entry| serde_json::json!(entry.references).to_string()).collect()
+}
+
+async fn insert_entries(
+    tx: &mut PgTransaction<'_>,
+    id: i64,
+    new: &NewStatement<'_>,
+) -> Result<(), StoreError> {
     let sql = "insert into bank_entry (statement, line, account, currency, amount, booked_at, end_to_end_id, refs) \
          select $1, n, $2, $3, amount::numeric, booked_at, end_to_end_id, \
                 array(select jsonb_array_elements_text(refs::jsonb)) \
@@ -90,11 +145,10 @@ pub async fn insert_statement(
         new.currency,
         new.entries.iter().map(|entry| entry.amount.to_string()).collect::<Vec<_>>(),
         new.entries.iter().map(|entry| entry.booked_at).collect::<Vec<_>>(),
-        new.entries.iter().map(|entry| entry.end_to_end_id).collect::<Vec<_>>(),
-        refs,
+        ids(new),
+        references(new),
     );
-    statement::execute(tx, sql, parameters).await?;
-    Ok(StatementTaken::New)
+    statement::execute(tx, sql, parameters).await
 }
 
 /// Waits until no other comparison is under way. It is the first statement of the transaction, so that what is read is
@@ -102,6 +156,9 @@ pub async fn insert_statement(
 pub async fn begin_comparison(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
     statement::execute(tx, "lock table bank_posting in share row exclusive mode", ()).await
 }
+
+/// A payment `p` of ours that an entry's id or reference `ref` names: by the id of its order, or by its UETR.
+const NAMED: &str = "(p.end_to_end_id = ref or p.uetr = lower(replace(ref, '-', '')))";
 
 /// The accounts of which there are statements, with their currencies.
 pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<(String, String)>, StoreError> {
@@ -251,14 +308,18 @@ async fn list_open_entries(
     currency: &str,
 ) -> Result<Vec<BankEntry>, StoreError> {
     type Row = (i64, Option<String>, Vec<String>, Vec<String>, String, DateTime<Utc>, String);
-    let sql = "select e.id, p.execution, \
+    // The texts are constants of this module. An entry of several payments of ours is about none of them.
+    let sql = AssertSqlSafe(format!(
+        "select e.id, coalesce((select execution from bank_payment p where p.end_to_end_id = e.end_to_end_id), \
+                               (select min(p.execution) from unnest(e.refs) ref join bank_payment p on {NAMED} \
+                                having count(distinct p.execution) = 1)), \
                 array(select a.subject from approval a \
                       where a.kind = 'execution' and a.state = 'approved' \
                         and a.details ->> 'providerReference' = any(e.refs) order by a.decided_at, a.id), \
                 e.refs, e.amount::text, e.booked_at, s.statement || ' line ' || e.line \
          from bank_entry e join bank_statement s on s.id = e.statement \
-         left join bank_payment p on p.end_to_end_id = e.end_to_end_id \
-         where e.account = $1 and e.currency = $2 and e.paired_at is null order by e.booked_at, e.id";
+         where e.account = $1 and e.currency = $2 and e.paired_at is null order by e.booked_at, e.id"
+    ));
     let rows: Vec<Row> = statement::list(conn, sql, (account, currency)).await?;
     rows.into_iter()
         .map(|(id, execution, decided, references, text, at, place)| {
@@ -307,15 +368,16 @@ pub async fn find_charge(
     asset: &str,
     amount: Minor,
 ) -> Result<Option<ChargedEntry>, StoreError> {
-    let sql = "select exists (select from bank_payment p \
-                        where p.end_to_end_id = e.end_to_end_id and p.currency = e.currency \
-                          and p.amount = -e.amount), \
+    let sql = AssertSqlSafe(format!(
+        "select exists (select from unnest(e.end_to_end_id || e.refs) ref join bank_payment p on {NAMED} \
+                        where p.currency = e.currency and p.amount = -e.amount), \
                 exists (select from ledger_entry l \
                         where l.reference in (select 'operation:' || ref from unnest(e.refs) ref) \
                           and l.asset = e.currency and l.owner_kind = 'external') \
          from bank_entry e \
          where e.currency = $2 and e.paired_at is null and e.amount = -($3::text::numeric) and $1 = any(e.refs) \
-         order by e.id limit 1";
+         order by e.id limit 1"
+    ));
     let found: Option<(bool, bool)> =
         statement::find(conn, sql, (reference, asset, amount.to_string())).await?;
     Ok(found.map(|(is_of_payment, is_posted)| match (is_of_payment, is_posted) {
@@ -326,25 +388,23 @@ pub async fn find_charge(
 }
 
 /// Locks a booked credit without a pair that has this reference and amount, and says whether there is one: neither money
-/// of a payment that came back, nor credited before under one of its references. A UETR has the first
-/// twelve digits of its payment's end-to-end id.
+/// of a payment that came back, nor credited before under one of its references.
 pub async fn lock_credit(
     conn: &mut PgConnection,
     reference: &str,
     asset: &str,
     amount: Minor,
 ) -> Result<bool, StoreError> {
-    let sql = "select e.id from bank_entry e \
+    let sql = AssertSqlSafe(format!(
+        "select e.id from bank_entry e \
          where e.currency = $2 and e.paired_at is null and e.amount = $3::text::numeric and $1 = any(e.refs) \
-           and not exists (select from bank_payment p, unnest(e.end_to_end_id || e.refs) ref \
-                           where p.end_to_end_id = ref or p.reference = ref \
-                              or (length(replace(ref, '-', '')) = 32 \
-                                  and p.end_to_end_id between upper(left(replace(ref, '-', ''), 12)) \
-                                                          and upper(left(replace(ref, '-', ''), 12)) || 'G')) \
+           and not exists (select from unnest(e.end_to_end_id || e.refs) ref \
+                           join bank_payment p on {NAMED} or p.reference = ref) \
            and not exists (select from ledger_entry l \
                            where l.reference in (select kind || ref from unnest(e.refs) ref, \
                                                                          unnest(array['deposit:', 'operation:']) kind)) \
-         order by e.id limit 1 for update of e";
+         order by e.id limit 1 for update of e"
+    ));
     let found: Option<(i64,)> = statement::find(conn, sql, (reference, asset, amount.to_string())).await?;
     Ok(found.is_some())
 }

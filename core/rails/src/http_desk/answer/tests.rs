@@ -22,6 +22,8 @@ fn request() -> RailRequest {
         }),
         provider_reference: None,
         execution: "exe_1".into(),
+        payer_reference: None,
+        partner: String::new(),
         not_after: now(),
     }
 }
