@@ -137,7 +137,7 @@ pub(crate) enum Command {
     ///
     /// In minor units, with the asset and its decimals. The closing balance is the opening one and the entries.
     #[command(
-        after_help = "Example:\n  dvp statement --provider northwind --day 2026-11-22 --csv --config dvp.toml"
+        after_help = "Example:\n  dvp statement --provider northwind --day 2026-11-22 --format csv --config dvp.toml"
     )]
     Statement(StatementArgs),
     /// Fees, exposure and balances by the ledger.

@@ -24,7 +24,6 @@
 
 mod books;
 mod recalls;
-pub mod statement;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,6 +38,7 @@ use self::books::Books;
 use self::recalls::Recall;
 use self::statement::Line;
 
+pub use dvp_rails::iso20022::camt053 as statement;
 use dvp_rails::iso20022::folder::{Folder, drop_into};
 use dvp_rails::iso20022::schema::{Message, check, exponent};
 use dvp_rails::iso20022::text::minor;

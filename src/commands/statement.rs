@@ -4,7 +4,8 @@ use std::io::Write as _;
 
 use anyhow::{Context as _, bail};
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, Utc};
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use dvp_core::ledger::statements::bank::BankStatements;
 use dvp_core::ledger::statements::csv::{self, Decimals, StatementCsv};
 use dvp_core::ledger::statements::{
     self, BalanceAt, FeeSum, Heading, Line, Sink, StatementAccount, TimeRange, account_name, accounts_of,
@@ -37,11 +38,20 @@ pub(crate) struct StatementArgs {
     pub asset: Option<String>,
     #[command(flatten)]
     pub range: RangeArgs,
-    /// Print CSV.
-    #[arg(long, conflicts_with = "json")]
-    pub csv: bool,
+    /// Print a file for another program.
+    #[arg(long, value_enum, conflicts_with = "json")]
+    pub format: Option<FileFormat>,
     #[command(flatten)]
     pub place: PlaceArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FileFormat {
+    Csv,
+    /// A statement of a bank (ISO 20022), of accounts of money.
+    Camt053,
+    /// A statement of a bank (SWIFT), of accounts of money.
+    Mt940,
 }
 
 /// Which time: a day, or from a time on and before another one.
@@ -68,6 +78,9 @@ pub(crate) enum ReportCommand {
     /// Amounts reserved, in transit or owed: reserved balances, claims, escrow, clearing, debts.
     #[command(after_help = "Example:\n  dvp report exposure --dir .dvp --json")]
     Exposure(ReportAt),
+    /// Every posting as debits and credits, for an accounting system: CSV.
+    #[command(after_help = "Example:\n  dvp report journal --day 2026-11-22 --config dvp.toml")]
+    Journal(ReportJournal),
     /// Every account's balance.
     #[command(after_help = "Example:\n  dvp report balances --at 2026-12-01 --csv --config dvp.toml")]
     Balances(ReportAt),
@@ -81,6 +94,15 @@ pub(crate) struct ReportFees {
     /// Print CSV.
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("when").required(true).multiple(true).args(["day", "from", "to"])))]
+pub(crate) struct ReportJournal {
+    #[command(flatten)]
+    pub range: RangeArgs,
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -111,10 +133,23 @@ pub(crate) async fn run(args: StatementArgs) -> anyhow::Result<()> {
     let range = range(&args.range)?;
     let asset = args.asset.as_deref();
     let decimals = access.decimals();
-    if args.csv {
+    if args.format == Some(FileFormat::Csv) {
         let mut sink = StatementCsv::begin(std::io::stdout(), &decimals)?;
         write_statements(&mut access.conn, &accounts, asset, range, &mut sink).await?;
         sink.finish()?;
+        return Ok(());
+    }
+    if let Some(format) = args.format {
+        let mut sink = BankStatements::new(&decimals, range);
+        write_statements(&mut access.conn, &accounts, asset, range, &mut sink).await?;
+        for left_out in &sink.left_out {
+            writeln!(std::io::stderr(), "left out: {left_out}; CSV and JSON have it")?;
+        }
+        if sink.is_empty() {
+            bail!("there is no statement of money: name another account or asset, or another format");
+        }
+        let content = if format == FileFormat::Mt940 { sink.mt940() } else { sink.camt053() };
+        std::io::stdout().write_all(content.as_bytes())?;
         return Ok(());
     }
     if args.place.json {
@@ -132,6 +167,12 @@ pub(crate) async fn run(args: StatementArgs) -> anyhow::Result<()> {
 pub(crate) async fn report(command: ReportCommand) -> anyhow::Result<()> {
     match command {
         ReportCommand::Fees(args) => fees(args).await,
+        ReportCommand::Journal(args) => {
+            let mut access = Access::open(&args.place).await?;
+            let (range, decimals) = (range(&args.range)?, access.decimals());
+            statements::write_journal(&mut access.conn, range, std::io::stdout(), &decimals).await?;
+            Ok(())
+        }
         ReportCommand::Exposure(args) => balances(args, true).await,
         ReportCommand::Balances(args) => balances(args, false).await,
     }

@@ -15,14 +15,15 @@
 //!
 //! Reading order: [`text`] and [`xml`] the syntax of files, [`schema`] their permitted content, [`instruction`] and
 //! [`pain001`] and [`camt056`] the written files, [`word`], `entry`, [`answers`], [`camt029`] and [`statement`] the read
-//! files, [`intake`] their import, [`status`] their effect, `recalls` the sending of recalls and the effect of their answers,
-//! [`folder`] the storage of files. All but intake, recalls, folder and this one are pure.
+//! files, [`camt053`] statements as a bank writes them, [`intake`] the import of files, [`status`] their effect, `recalls`
+//! the sending of recalls and the effect of their answers, [`folder`] the storage of files. All but intake, recalls, folder and this one are pure.
 //!
 //! Kept by `core/tests/it/bank_files.rs::a_payment_is_moved_to_the_bank_once_by_any_number_of_processes` and
 //! `core/tests/it/recalls.rs::the_bank_gets_one_file_of_a_recall_wherever_a_process_stops`.
 
 pub mod answers;
 pub mod camt029;
+pub mod camt053;
 pub mod camt056;
 mod entry;
 pub mod folder;

@@ -3,15 +3,21 @@
 //! A statement is one snapshot of the database: its opening balance and its entries add up to its closing balance,
 //! whatever is posted concurrently. Times are those of the postings' transactions, in UTC; `to` is exclusive.
 
+pub mod bank;
 pub mod csv;
+
+use std::io::Write;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::ledger::{Account, Claimant, Owner, Part};
 pub use dvp_store::ledger::closings::BalanceAt;
 use dvp_store::ledger::closings::{list_balances_before, list_exposure_before};
 use dvp_store::ledger::statements as store;
-pub use dvp_store::ledger::statements::{EntryPlace, FeeSum, StatementAccount, StatementEntry, TimeRange};
+pub use dvp_store::ledger::statements::{
+    EntryPlace, FeeSum, JournalEntry, StatementAccount, StatementEntry, TimeRange,
+};
 use dvp_store::{PgConnection, StoreError};
+use futures_util::TryStreamExt as _;
 use sqlx::Connection as _;
 
 use crate::engine::reads::SNAPSHOT;
@@ -151,6 +157,26 @@ async fn write_one(
     }
     sink.line(heading, Line::Closing { balance: &balance, entries })?;
     Ok(())
+}
+
+/// Writes every posting of a time range as a journal of debits and credits (CSV). Returns the number of its lines.
+pub async fn write_journal(
+    conn: &mut PgConnection,
+    range: TimeRange,
+    mut out: impl Write + Send,
+    decimals: &csv::Decimals,
+) -> Result<u64, StatementError> {
+    if range.from >= range.to {
+        return Err(StatementError::EmptyRange);
+    }
+    csv::begin_journal(&mut out)?;
+    let (mut count, mut entries) = (0, std::pin::pin!(store::stream_journal(conn, range)));
+    while let Some(entry) = entries.try_next().await.map_err(StoreError::from)? {
+        csv::write_journal_entry(&mut out, &entry, decimals)?;
+        count += 1;
+    }
+    out.flush()?;
+    Ok(count)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

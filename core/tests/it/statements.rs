@@ -1,9 +1,11 @@
 //! Statements and reports agree with the ledger to the minor unit, over random postings.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
 use dvp_core::ledger::rebuild;
+use dvp_core::ledger::statements::bank::BankStatements;
 use dvp_core::ledger::statements::csv::{self, Decimals, StatementCsv};
 use dvp_core::ledger::statements::{
     self, BalanceAt, EntryPlace, FeeSum, StatementAccount, StatementEntry, StatementError, TimeRange,
@@ -12,10 +14,14 @@ use dvp_core::ledger::statements::{
 use dvp_core::workflow::ledger_closings::close_hours;
 use dvp_domain::ledger::{Account, Claimant, Move, Owner, Part, Posting, PostingReason, Precise, deposited};
 use dvp_domain::money::Minor;
+use dvp_rails::iso20022::answers;
+use dvp_rails::iso20022::schema::{Message, check};
+use dvp_rails::iso20022::xml::Document;
 use dvp_store::ledger::{NewPosting, insert_once};
 use dvp_testing::Harness;
 use dvp_testing::dice::Dice;
 use dvp_testing::wait::wait_for;
+use expect_test::expect;
 
 use crate::scenes;
 
@@ -299,6 +305,94 @@ async fn added_up(conn: &mut sqlx::PgConnection, from: DateTime<Utc>, to: DateTi
     .fetch_all(conn)
     .await
     .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_as_banks_send_them_are_read_to_the_balances_of_the_ledger() {
+    let harness = scenes::harness_with(0).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    for (n, amount) in [700, 5, 123_456_789].into_iter().enumerate() {
+        post_at(&mut conn, &format!("op_{n}"), &format!("2026-10-0{}T10:00:00Z", n + 1), amount)
+            .await
+            .unwrap();
+    }
+    let accounts = [&Account::Fees, &Account::House, &Account::Residual].map(StatementAccount::from);
+    let [from, to] = ["2026-10-02T00:00:00Z", "2026-10-04T00:00:00Z"].map(|at| at.parse().unwrap());
+    let (range, decimals) = (TimeRange { from, to }, decimals());
+    let mut sink = BankStatements::new(&decimals, range);
+    write_statements(&mut conn, &accounts[..2], None, range, &mut sink).await.unwrap();
+    assert_eq!(sink.left_out, [""; 0]);
+    let file = answers::read(sink.camt053().as_bytes(), to).unwrap();
+    assert_eq!(file.set_aside, [""; 0]);
+    let document = Document::read(sink.camt053().as_bytes()).unwrap();
+    assert_eq!(check(Message::Camt053, &document), []);
+    let sign = |one: &Account| if *one == Account::Fees { 1 } else { -1 };
+    for (read, account) in file.statements.iter().zip([Account::Fees, Account::House]) {
+        let of = StatementAccount::from(&account);
+        for (balance, at) in [(read.opening, from), (read.closing, to)] {
+            assert_eq!(balance.to_string(), sum(&harness, &of, "USD", at).await, "{account:?}");
+        }
+        let mut entries: Vec<i128> = read.entries.iter().map(|entry| entry.amount * sign(&account)).collect();
+        entries.dedup();
+        assert_eq!(entries, [5, 123_456_789], "{account:?}");
+    }
+    expect![[r#"
+        :20:261002261003USD
+        :25:fees
+        :28C:26275/1
+        :60F:C261002USD7,00
+        :61:2610021002C0,05NTRFop-1
+        :86:adjust op-1 1
+        :61:2610031003C1234567,89NTRFop-2
+        :86:adjust op-2 1
+        :62F:C261003USD1234574,94
+        :86:fees
+        -
+        :20:261002261003USD
+        :25:house
+        :28C:26275/1
+        :60F:D261002USD14,00
+        :61:2610021002D0,05NTRFop-1
+        :86:adjust op-1 1
+        :61:2610021002D0,05NTRFop-1
+        :86:adjust op-1 1
+        :61:2610031003D1234567,89NTRFop-2
+        :86:adjust op-2 1
+        :61:2610031003D1234567,89NTRFop-2
+        :86:adjust op-2 1
+        :62F:D261003USD2469149,88
+        :86:house
+        -
+    "#]]
+    .assert_eq(&sink.mt940().replace("\r\n", "\n"));
+    let mut none = BankStatements::new(&decimals, range);
+    write_statements(&mut conn, &accounts, Some("WETH"), range, &mut none).await.unwrap();
+    assert!(none.is_empty() && none.left_out[0].contains("no money of ISO 4217"), "{:?}", none.left_out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn debits_and_credits_of_each_posting_in_the_journal_add_up_to_the_same() {
+    let harness = scenes::harness_with(0).await;
+    post(&harness, &mut Dice(3), 300).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let range = TimeRange { from: Utc::now() - TimeDelta::days(1), to: Utc::now() + TimeDelta::days(1) };
+    let mut written = Vec::new();
+    let lines = statements::write_journal(&mut conn, range, &mut written, &decimals()).await.unwrap();
+    let entries = harness.count("select count(*) from ledger_entry").await;
+    assert_eq!(lines, u64::try_from(entries).unwrap());
+    let text = String::from_utf8(written).unwrap().replace("\"op,", "op_").replace('"', "");
+    let mut sums: BTreeMap<String, [Vec<String>; 2]> = BTreeMap::new();
+    for line in text.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [_, reference, step, _, _, asset, _, debit, credit] = fields[..] else { panic!("{line}") };
+        let of = sums.entry(format!("{reference} {step} {asset}")).or_default();
+        let side = usize::from(debit.is_empty());
+        of[side].push([debit, credit][side].to_owned());
+    }
+    assert!(sums.len() > 300, "{}", sums.len());
+    for (posting, [debits, credits]) in sums {
+        assert_eq!(add(&harness, &debits).await, add(&harness, &credits).await, "{posting}");
+    }
 }
 
 async fn opening(harness: &Harness, account: &StatementAccount, at: DateTime<Utc>) -> String {

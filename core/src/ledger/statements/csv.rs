@@ -6,7 +6,7 @@ use std::io::{Result, Write};
 
 use dvp_domain::time::Timestamp;
 
-use super::{BalanceAt, FeeSum, Heading, Line, Sink, account_name};
+use super::{BalanceAt, FeeSum, Heading, JournalEntry, Line, Sink, account_name};
 
 /// The number of decimals of each asset, where known.
 pub type Decimals = HashMap<String, u8>;
@@ -64,6 +64,25 @@ impl<W: Write> Sink for StatementCsv<'_, W> {
             }
         }
     }
+}
+
+pub(super) fn begin_journal(out: &mut impl Write) -> Result<()> {
+    out.write_all(b"recorded_at,reference,step,reason,account,asset,decimals,debit_minor,credit_minor\r\n")
+}
+
+/// What an account gives is its debit, what it gets its credit: of each posting and asset both add up to the same.
+pub(super) fn write_journal_entry(
+    out: &mut impl Write,
+    entry: &JournalEntry,
+    decimals: &Decimals,
+) -> Result<()> {
+    let JournalEntry { recorded_at, reference, step, reason, owner_kind, owner, part, asset, amount } = entry;
+    let at = Timestamp::from(*recorded_at).iso8601();
+    let account = field(&account_name(owner_kind, owner, part));
+    let (decimals, asset) = (decimals_of(decimals, asset), field(asset));
+    let (reference, reason) = (field(reference), field(reason));
+    let (debit, credit) = amount.strip_prefix('-').map_or(("", amount.as_str()), |debit| (debit, ""));
+    write!(out, "{at},{reference},{step},{reason},{account},{asset},{decimals},{debit},{credit}\r\n")
 }
 
 pub fn write_fees(mut out: impl Write, fees: &[FeeSum], decimals: &Decimals) -> Result<()> {

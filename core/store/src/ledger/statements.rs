@@ -8,6 +8,7 @@
 //! single order are compared by an expression of their time, as those of [closings] are.
 
 use chrono::{DateTime, DurationRound as _, TimeDelta, Utc};
+use futures_util::Stream;
 use sqlx::PgConnection;
 
 pub use super::StatementAccount;
@@ -181,6 +182,33 @@ pub async fn list_entries(
         .bind(limit)
         .persistent(false);
     Ok(entries.fetch_all(conn).await?)
+}
+
+/// An entry of the whole ledger.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct JournalEntry {
+    pub recorded_at: DateTime<Utc>,
+    pub reference: String,
+    pub step: i64,
+    pub reason: String,
+    pub owner_kind: String,
+    pub owner: String,
+    pub part: String,
+    pub asset: String,
+    pub amount: String,
+}
+
+/// All entries within a time range, posting by posting, as the database gives them.
+pub fn stream_journal(
+    conn: &mut PgConnection,
+    range: TimeRange,
+) -> impl Stream<Item = sqlx::Result<JournalEntry>> {
+    let entries = sqlx::query_as(
+        "select recorded_at, reference, step, reason, owner_kind, owner, part, asset, trim_scale(amount)::text as amount \
+         from ledger_entry where recorded_at >= $1 and recorded_at < $2 \
+         order by recorded_at, reference, step, line",
+    );
+    entries.bind(range.from).bind(range.to).persistent(false).fetch(conn)
 }
 
 /// The sum of an asset's fees on a day (UTC), by reason.
