@@ -23,10 +23,12 @@
 //! With accounts it keeps books, and sends a statement (camt.053) a second after each change.
 
 mod books;
+pub mod profile;
 mod recalls;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
@@ -35,8 +37,9 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use self::books::Books;
+use self::profile::Profile;
 use self::recalls::Recall;
-use self::statement::Line;
+use self::statement::{Line, StatementOf};
 
 pub use dvp_rails::iso20022::camt053 as statement;
 use dvp_rails::iso20022::folder::{Folder, drop_into};
@@ -51,6 +54,7 @@ pub struct Bank {
     received: PathBuf,
     recalls: PathBuf,
     books: Option<Books>,
+    profile: Option<Arc<Profile>>,
 }
 
 /// A report that the bank sends at a delay after it received the order.
@@ -79,13 +83,48 @@ impl Bank {
         let recalls = received.join("recalls");
         fs::create_dir_all(&recalls).await?;
         Folder::create_parts(root)?;
-        Ok(Self { folder: Folder::at(root, None), received, recalls, books: None })
+        Ok(Self { folder: Folder::at(root, None), received, recalls, books: None, profile: None })
     }
 
     /// The same with books: its accounts by currency, and their numbers. It sends statements of them.
     pub async fn open_with_accounts(root: &Path, accounts: Vec<(String, String)>) -> io::Result<Self> {
         let books = Books::open(root, accounts).await?;
         Ok(Self { books: Some(books), ..Self::open(root).await? })
+    }
+
+    /// The same bank, with files as a real one writes them.
+    #[must_use]
+    pub fn as_profile(mut self, profile: Profile) -> Self {
+        self.profile = Some(Arc::new(profile));
+        if let Some(books) = &mut self.books {
+            books.profile.clone_from(&self.profile);
+        }
+        self
+    }
+
+    /// Whether everything that it has to say is in the service's hands.
+    pub async fn is_quiet(&self) -> io::Result<bool> {
+        for (name, since) in files(&self.received).await? {
+            let content = fs::read(self.received.join(&name)).await?;
+            for n in 0..replies(&content, since.into()).len() {
+                if !fs::try_exists(self.received.join(format!("{name}.said{n}"))).await? {
+                    return Ok(false);
+                }
+            }
+        }
+        let is_stated = match &self.books {
+            Some(books) => books.is_stated().await?,
+            None => true,
+        };
+        Ok(is_stated && fs::read_dir(self.folder.inbox()).await?.next_entry().await?.is_none())
+    }
+
+    /// The statements that it has sent.
+    pub async fn statements(&self) -> io::Result<Vec<StatementOf>> {
+        match &self.books {
+            Some(books) => books.sent().await,
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Money comes in, once under a reference.
@@ -179,15 +218,37 @@ impl Bank {
         let age = SystemTime::now().duration_since(since).unwrap_or_default();
         for (n, reply) in replies.into_iter().enumerate() {
             let said = folder.join(format!("{name}.said{n}"));
-            if reply.after <= age && !fs::try_exists(&said).await? {
+            let late = self.profile.as_ref().map_or(0, |profile| profile.late_ms);
+            if reply.after + Duration::from_millis(late) <= age && !fs::try_exists(&said).await? {
                 if let (Some(books), Some(line)) = (&self.books, &reply.booked) {
-                    books.book(&format!("{n}-{name}"), line).await?;
+                    self.book(books, &format!("{n}-{name}"), line).await?;
                 }
-                drop_into(&self.folder.inbox(), &format!("{n}-{name}"), reply.content.as_bytes()).await?;
+                let plain = || vec![("", reply.content.clone().into_bytes())];
+                let written = self.profile.as_ref().map_or_else(plain, |one| one.files(&reply.content));
+                for (before, content) in written {
+                    drop_into(&self.folder.inbox(), &format!("{before}{n}-{name}"), &content).await?;
+                }
                 fs::write(&said, b"").await?;
             }
         }
         Ok(())
+    }
+}
+
+impl Bank {
+    /// Books a payment or its return, with what the bank keeps.
+    async fn book(&self, books: &Books, name: &str, line: &Line) -> io::Result<()> {
+        let Some(profile) = &self.profile else { return books.book(name, line).await };
+        let amount = if line.amount > 0 { line.amount - profile.return_deducts_minor } else { line.amount };
+        books.book(name, &Line { amount, ..line.clone() }).await?;
+        if line.amount > 0 || profile.charge_minor == 0 {
+            return Ok(());
+        }
+        let bank_reference = format!("FEE{}", line.bank_reference);
+        let (end_to_end_id, amount) = (None, -profile.charge_minor);
+        let text = Some("charges".to_owned());
+        let charge = Line { end_to_end_id, bank_reference, amount, text, ..line.clone() };
+        books.book(&format!("fee-{name}"), &charge).await
     }
 }
 

@@ -13,6 +13,7 @@ mod bank_intake;
 mod bank_returns;
 mod bank_statements;
 mod bank_words;
+mod banks;
 mod beneficiaries;
 mod cells;
 mod chains;

@@ -8,12 +8,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_rails::iso20022::folder::drop_into;
 use tokio::fs;
 
+use super::profile::Profile;
 use super::statement::{Line, StatementOf};
 
 /// So long after an entry the statement that has it is written.
@@ -25,6 +27,7 @@ pub(super) struct Books {
     root: PathBuf,
     /// Currency and number.
     accounts: Vec<(String, String)>,
+    pub(super) profile: Option<Arc<Profile>>,
 }
 
 fn json<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
@@ -37,7 +40,7 @@ impl Books {
         for part in ["entries", "stated", "statements"] {
             fs::create_dir_all(root.join(part)).await?;
         }
-        Ok(Self { root, accounts })
+        Ok(Self { root, accounts, profile: None })
     }
 
     /// Books once under a name.
@@ -49,6 +52,21 @@ impl Books {
         }
         let content = serde_json::to_vec(line).map_err(io::Error::other)?;
         drop_into(&self.root.join("entries"), &name, &content).await
+    }
+
+    /// Whether every entry is on a statement.
+    pub(super) async fn is_stated(&self) -> io::Result<bool> {
+        Ok(fs::read_dir(self.root.join("entries")).await?.next_entry().await?.is_none())
+    }
+
+    /// The statements so far.
+    pub(super) async fn sent(&self) -> io::Result<Vec<StatementOf>> {
+        let (mut all, mut entries) = (Vec::new(), fs::read_dir(self.root.join("statements")).await?);
+        while let Some(entry) = entries.next_entry().await? {
+            let (statement, _): (StatementOf, Vec<String>) = json(&fs::read(entry.path()).await?)?;
+            all.push(statement);
+        }
+        Ok(all)
     }
 
     /// Writes the statements that are due.
@@ -122,8 +140,12 @@ impl Books {
                 continue;
             }
             if std::mem::take(&mut is_first) {
-                let file = format!("statement-{}.xml", statement.id);
-                drop_into(inbox, &file, statement.render().as_bytes()).await?;
+                let (file, content) = (format!("statement-{}.xml", statement.id), statement.render());
+                let plain = || vec![("", content.clone().into_bytes())];
+                let written = self.profile.as_ref().map_or_else(plain, |profile| profile.files(&content));
+                for (before, content) in written {
+                    drop_into(inbox, &format!("{before}{file}"), &content).await?;
+                }
             }
             fs::rename(from, self.root.join("stated").join(name)).await?;
         }

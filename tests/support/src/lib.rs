@@ -6,12 +6,13 @@
 //! compiled with another copy of the types.
 //!
 //! Reading order: [`market`] assets and pairs, [`node`] the chain as the engine reads it, [`harness`] the engine and
-//! its database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`month`] a month of
+//! its database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`banks`] banks as they are, [`month`] a month of
 //! business, [`restore`] a restore in the middle of it, [`signer`] a remote signer, [`kms`] key management services,
 //! [`softhsm`] keys in a token, [`receiver`] webhooks' receivers, [`failing`] items of loops that fail, [`example`], [`time`], [`wait`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
+pub mod banks;
 pub mod chain;
 pub mod dice;
 pub mod disk;

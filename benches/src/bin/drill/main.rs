@@ -13,7 +13,7 @@ use dvp_benches::hostile::HostileDrill;
 use dvp_benches::patroni::PatroniDrill;
 use dvp_benches::processes::ProcessesDrill;
 
-use crate::scenes::{Alerts, ChainFaults, ChainSim, Chains, Month, Restore};
+use crate::scenes::{Alerts, Banks, ChainFaults, ChainSim, Chains, Month, Restore};
 
 /// Bad days with a seed: each drill makes one happen and asks whether every promise was kept.
 #[derive(Parser)]
@@ -30,6 +30,9 @@ enum DrillCommand {
     /// follow from it? Are the commands of its runbook carried out, and does the alert end by its remedy? Needs
     /// `prometheus` and the `dvp` binary beside this one.
     Alerts(Alerts),
+    /// Orders through simulated banks that write their files as real ones do: are all paid once, and do statements and
+    /// ledger agree to the minor unit?
+    Banks(Banks),
     /// Chains that fork, nodes that lose, lag and lie, a database that fails: does the indexer keep the chain?
     ChainSim,
     /// Orders through a sandbox whose node fails, lags and loses while the chain forks: do all end once? Needs the
@@ -63,6 +66,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let Cli { what, seeds } = Cli::parse();
     let kept = match what {
         DrillCommand::Alerts(drill) => run(drill, &seeds).await,
+        DrillCommand::Banks(drill) => run(drill, &seeds).await,
         DrillCommand::ChainSim => run(ChainSim::default(), &seeds).await,
         DrillCommand::ChainFaults => run(ChainFaults, &seeds).await,
         DrillCommand::Chains => run(Chains, &seeds).await,

@@ -4,11 +4,13 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use anyhow::Context as _;
 use clap::Args;
 use dvp_benches::drill::{Drill, Report};
 use dvp_benches::scenes::alert_table::{CAUSES, Cause, SHORT};
 use dvp_benches::scenes::{alert_causes, chain_faults, chain_isolation};
 use dvp_chain_indexer::sim::{SimDatabase, run_relay_seed, run_seed};
+use dvp_testing::banks;
 use dvp_testing::month::{self, MonthPlan};
 use dvp_testing::restore::{self, RestorePlan};
 use serde_json::json;
@@ -71,6 +73,39 @@ impl Drill for Alerts {
             (true, false) => self.only.clone(),
         };
         Ok(said(&alert_causes::run(&causes).await))
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Banks {
+    /// The bank, or all of them.
+    #[arg(long, default_value = "all", value_parser = bank)]
+    profile: String,
+    /// So many orders to each.
+    #[arg(long, default_value_t = 100)]
+    orders: u64,
+}
+
+fn bank(name: &str) -> Result<String, String> {
+    let names = banks::PROFILES.map(|(name, _)| name);
+    let is_known = name == "all" || names.contains(&name);
+    is_known.then(|| name.to_owned()).ok_or_else(|| format!("all, or one of {}", names.join(", ")))
+}
+
+impl Drill for Banks {
+    const NAME: &'static str = "banks";
+
+    async fn run_in(&self, seed: u64, _: &Path) -> anyhow::Result<Report> {
+        let mut report = Report::default();
+        for (name, _) in banks::PROFILES.iter().filter(|(name, _)| ["all", name].contains(&&*self.profile)) {
+            let profile = banks::profile(name).with_context(|| format!("no profile is called {name}"))?;
+            let of = banks::run(profile, seed, self.orders).await;
+            of.ended.iter().for_each(|(state, count)| report.kind("ended", state, *count));
+            report.kind("files", name, of.files);
+            report.count("statements", of.statements);
+            report.count("charges", of.charges);
+        }
+        Ok(report)
     }
 }
 
