@@ -176,7 +176,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         connections: ConsoleSettings::CONNECTIONS,
     };
     let config = ServiceConfig {
-        process: new_process(&Role::ALL, String::new()),
+        process: new_process(&Role::ALL, "sandbox".to_owned()),
         context,
         chains: parts,
         wallets: inventory::PROVIDERS.map(|id| (id.to_owned(), solver.clone())).to_vec(),

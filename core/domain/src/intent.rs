@@ -133,14 +133,15 @@ impl IntentRequest {
     /// The payer's reference for the recipient of money, after the name of its field.
     pub fn payer_reference(&self) -> Option<(&'static str, &str)> {
         let of_deposit = self.metadata.as_ref().and_then(|all| all.get("depositReference")?.as_str());
-        let both = [
-            ("metadata.depositReference", of_deposit),
-            ("clientReference", self.client_reference.as_deref()),
-        ];
+        let both =
+            [("metadata.depositReference", of_deposit), (CLIENT_REFERENCE, self.client_reference.as_deref())];
         both.into_iter()
             .find_map(|(field, text)| Some((field, text?.trim())).filter(|(_, text)| !text.is_empty()))
     }
 }
+
+/// The field of the caller's own reference.
+pub const CLIENT_REFERENCE: &str = "clientReference";
 
 /// `0x` and forty hex digits.
 pub fn is_address(text: &str) -> bool {

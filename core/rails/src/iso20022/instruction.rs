@@ -2,6 +2,7 @@
 
 use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress};
 use dvp_domain::currency::{AccountNumber, account_number, exponent, is_bic, is_country};
+use dvp_domain::intent::CLIENT_REFERENCE;
 use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentSubject;
 use dvp_domain::scheme::{BankRule, POST_CODE_MAX, STREET_MAX, SUBDIVISION_MAX, Scheme, TOWN_MAX};
@@ -109,7 +110,8 @@ impl Instruction {
             amount: request.amount,
             currency: &request.currency,
             exponent: request.exponent,
-            reference: request.payer_reference.as_deref().map(|text| ("clientReference", text)),
+            // Any other was found to be writable when the order was accepted.
+            reference: request.payer_reference.as_deref().map(|text| (CLIENT_REFERENCE, text)),
         };
         Self::new(&order, end_to_end_id(&request.reference), &request.execution)
     }
@@ -145,11 +147,12 @@ impl Instruction {
                 "the name has a letter that has no transcription for banks, or is longer than the rail's names",
             );
         };
-        let (field, reference) = order.reference.unwrap_or(("", execution));
-        let remittance = match plain_name(reference, scheme.remittance_max) {
-            Some(text) => text,
-            None if order.reference.is_none() => String::new(),
-            None => {
+        let written = |text: &str| plain_name(text, scheme.remittance_max);
+        let remittance = match order.reference.map(|(field, text)| (field, written(text))) {
+            Some((_, Some(text))) => text,
+            // A correlation key of the caller's: no recipient waits for it.
+            None | Some((CLIENT_REFERENCE, None)) => written(execution).unwrap_or_default(),
+            Some((field, None)) => {
                 return refuse(
                     field,
                     "reference_unwritable",

@@ -11,13 +11,13 @@ use expect_test::{expect, expect_file};
 use super::answers::read;
 use super::camt029::RecallReport;
 use super::camt056::{self, RecallRequest, case_of, recall_of};
-use super::instruction::{Debtor, Instruction, uetr};
+use super::instruction::{Debtor, Instruction, check_payout, uetr};
 use super::pain001::{build, message_id};
 use super::schema::{Message, check};
 use super::status::{After, Known, Ordered, apply};
 use super::word::{GivenBack, PaymentReport, Word};
 use super::xml::{Document, Node};
-use crate::{LegKind, RailRequest, Unpayable};
+use crate::{LegKind, PayoutOrder, RailRequest, Unpayable};
 
 fn at() -> DateTime<Utc> {
     "2026-11-21T12:00:40Z".parse().unwrap()
@@ -85,6 +85,19 @@ fn refusal(change: impl Fn(&mut RailRequest), method: PayoutMethod) -> &'static 
     let mut request = request(method);
     change(&mut request);
     Instruction::of(&request).map_or_else(|Unpayable { code, .. }| code, |_| "taken")
+}
+
+/// The answer to an order with a payer's reference of its own.
+fn of_deposit(reference: &str, method: PayoutMethod) -> &'static str {
+    let request = request(method);
+    let order = PayoutOrder {
+        beneficiary: request.beneficiary.as_ref(),
+        amount: request.amount,
+        currency: &request.currency,
+        exponent: request.exponent,
+        reference: Some(("metadata.depositReference", reference)),
+    };
+    check_payout(&order).map_or_else(|Unpayable { code, .. }| code, |()| "taken")
 }
 
 #[test]
@@ -163,7 +176,8 @@ fn an_order_that_a_rail_cannot_carry_is_refused_before_it_is_sent() {
         assert_eq!(refusal(|r| r.payer_reference = Some("R".repeat(most)), method), "taken", "{method:?}");
         for unwritable in ["R".repeat(most + 1), "請求書 7".into()] {
             let to = |request: &mut RailRequest| request.payer_reference = Some(unwritable.clone());
-            assert_eq!(refusal(to, method), "reference_unwritable", "{method:?}");
+            assert_eq!(refusal(to, method), "taken", "{method:?}: a correlation key");
+            assert_eq!(of_deposit(&unwritable, method), "reference_unwritable", "{method:?}");
         }
     }
     assert_eq!(
