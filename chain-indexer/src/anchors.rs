@@ -37,10 +37,7 @@ pub async fn find_anchors(
     let chain_id = provider.get_chain_id().await?;
     let finalized = final_number(&provider, depth).await?;
     let logs = match tx {
-        Some(tx) => {
-            let receipt = provider.get_transaction_receipt(tx).await?;
-            receipt.map(|receipt| receipt.inner.logs().to_vec()).unwrap_or_default()
-        }
+        Some(tx) => rpc::receipt(&provider, tx).await?.map(|receipt| receipt.logs).unwrap_or_default(),
         None => {
             let filter = Filter::new()
                 .address(contract)

@@ -8,7 +8,7 @@ use alloy::eips::{BlockId, BlockNumberOrTag};
 use alloy::primitives::{Address, B256};
 use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::client::BatchRequest;
-use alloy::rpc::types::{Block, Filter, Log, TransactionReceipt};
+use alloy::rpc::types::{Filter, Log, TransactionReceipt};
 use alloy::transports::{TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
 use tokio_util::task::AbortOnDropHandle;
@@ -92,12 +92,12 @@ async fn headers(
     let mut answers = Vec::with_capacity(numbers.len());
     for number in numbers {
         let params = (BlockNumberOrTag::Number(number.0), false);
-        answers.push(batch.add_call::<_, Option<Block>>("eth_getBlockByNumber", &params)?);
+        answers.push(batch.add_call::<_, Option<BlockHead>>("eth_getBlockByNumber", &params)?);
     }
     batch.send().await?;
     let mut heads = Vec::with_capacity(answers.len());
     for answer in answers {
-        heads.push(answer.await?.map(BlockHead::from));
+        heads.push(answer.await?);
     }
     Ok(heads)
 }
@@ -169,6 +169,7 @@ fn wording(code: i64, message: &str) -> Fault {
         "maximum is set to",
         "query timeout",
         "too many logs",
+        "number of requested blocks",
     ]);
     if about_range {
         return Fault::Range { hint: range_hint(&text) };
@@ -187,6 +188,12 @@ fn range_hint(text: &str) -> Option<u64> {
         let to = hex_number(to)?;
         return to.checked_sub(from)?.checked_add(1);
     }
+    // reth names the range itself.
+    if let Some((_, range)) = text.split_once("retry with the range ")
+        && let Some((from, to)) = range.split_once('-')
+    {
+        return decimal(to)?.checked_sub(decimal(from)?)?.checked_add(1);
+    }
     if text.contains("results") || text.contains("logs matched") {
         return None;
     }
@@ -196,6 +203,8 @@ fn range_hint(text: &str) -> Option<u64> {
         "limited to 0 - ",
         "max block range ",
         "maximum block range: ",
+        "maximum block range ",
+        "requested blocks is ",
         "maximum is set to ",
         "ranges over ",
         "max: ",
@@ -246,6 +255,11 @@ mod tests {
         assert_eq!(hint(-32600, "block range is too wide"), None);
         assert_eq!(hint(-32000, "query returned more than 10000 results"), None);
         assert_eq!(hint(-32000, "exceed maximum block range: 5000"), Some(5_000));
+        assert_eq!(hint(-32602, "exceed maximum block range 5000"), Some(5_000));
+        assert_eq!(hint(-32005, "Maximum allowed number of requested blocks is 1000"), Some(1_000));
+        let reth = "query exceeds max results 20000, retry with the range 40-59";
+        assert_eq!(hint(-32602, reth), Some(20));
+        assert_eq!(hint(-32602, "query exceeds max block range 100000"), Some(100_000));
         assert_eq!(
             hint(-32000, "requested too many blocks from 1 to 9000, maximum is set to 2048"),
             Some(2048)

@@ -50,7 +50,7 @@ use crate::lease_guard::{self, Backoff};
 use crate::orders::Malformed;
 use crate::rpc::{self, BlockHead};
 use crate::signing::{Account, SignError, Signed};
-use alloy::eips::{BlockId, BlockNumberOrTag};
+use alloy::eips::BlockId;
 use alloy::primitives::{B256, Bytes};
 use alloy::providers::{DynProvider, Provider};
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
@@ -440,13 +440,11 @@ impl Relayer {
 
     /// The fees of the newest blocks; those of the head alone when the node has no history, or none that can be read.
     async fn market(&self, head: &BlockHead) -> Market {
-        let newest = BlockNumberOrTag::Latest;
-        let history = self.provider().get_fee_history(HISTORY_BLOCKS, newest, &[50.0]);
-        let history = timeout(HISTORY_WITHIN, history).await;
+        let history = timeout(HISTORY_WITHIN, rpc::fee_history(self.provider(), HISTORY_BLOCKS)).await;
         if !matches!(history, Ok(Ok(_) | Err(RpcError::ErrorResp(_)))) {
             self.is_suspect.store(true, Ordering::Relaxed);
         }
-        Market::of(history.ok().and_then(Result::ok).as_ref(), head.base_fee)
+        Market::of(history.ok().and_then(Result::ok), head.base_fee)
     }
 
     /// Records the fees at each new block, at most once in [`FEES_EVERY`]. While an endpoint reports no new block, what

@@ -3,19 +3,21 @@
 //! Invariant: nothing here waits for ever or decides, and nothing is repeated but a request that the endpoint has limited,
 //! and one for a block that the URL has announced and denies (`announced`). Everything but an answer is a [`TransportError`] for the caller to judge.
 
-use alloy::eips::BlockId;
+use alloy::eips::{BlockId, BlockNumberOrTag};
 use alloy::network::TransactionBuilder;
 use alloy::primitives::{Address, B256, Bloom, Bytes, U64, U256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
 use alloy::rpc::client::{BatchRequest, RpcClient, Waiter};
 use alloy::rpc::json_rpc::RpcRecv;
-use alloy::rpc::types::{Block, FeeHistory, TransactionRequest};
+use alloy::rpc::types::{Header, Log, TransactionRequest};
 use alloy::sol_types::SolCall;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::text::{TEXT_MAX, clean};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::iter::repeat;
 use std::time::Duration;
 
 mod announced;
@@ -64,27 +66,48 @@ pub struct Commitments {
     pub receipts_root: B256,
 }
 
-impl From<Block> for BlockHead {
-    fn from(block: Block) -> Self {
-        let header = block.header;
-        let proven = header.inner.hash_slow() == header.hash;
-        let inner = header.inner;
-        let commitments = Commitments { bloom: inner.logs_bloom, receipts_root: inner.receipts_root };
-        Self {
-            number: BlockNumber(inner.number),
-            hash: header.hash,
-            parent: inner.parent_hash,
-            timestamp: inner.timestamp,
-            base_fee: inner.base_fee_per_gas.unwrap_or_default(),
-            gas_limit: inner.gas_limit,
-            proven: proven.then_some(commitments),
-        }
+/// What a block must have. Its other fields only make its header evidence.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PlainHead {
+    number: U256,
+    hash: B256,
+    parent_hash: B256,
+    timestamp: U256,
+    base_fee_per_gas: Option<U256>,
+    gas_limit: Option<U256>,
+}
+
+impl<'de> Deserialize<'de> for BlockHead {
+    /// A header with a field less, or with one more that is hashed, is a block all the same: its events are proven by the
+    /// contracts' own counts.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let head: PlainHead = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
+        let header = serde_json::from_str::<Header>(text.get()).ok();
+        let evidence = header.filter(|header| header.inner.hash_slow() == header.hash);
+        Ok(Self {
+            number: BlockNumber(head.number.saturating_to()),
+            hash: head.hash,
+            parent: head.parent_hash,
+            timestamp: head.timestamp.saturating_to(),
+            base_fee: head.base_fee_per_gas.map_or(0, |fee| fee.saturating_to()),
+            // Without one the chain's configuration alone says how much is counted on.
+            gas_limit: head.gas_limit.map_or(u64::MAX, |limit| limit.saturating_to()),
+            proven: evidence.map(|Header { inner, .. }| Commitments {
+                bloom: inner.logs_bloom,
+                receipts_root: inner.receipts_root,
+            }),
+        })
     }
 }
 
 /// `latest`, `finalized`, a number or a hash; `None` when the node has no such block.
 pub async fn block(provider: &DynProvider, id: BlockId) -> Result<Option<BlockHead>, TransportError> {
-    Ok(provider.get_block(id).await?.map(BlockHead::from))
+    match id.as_block_hash() {
+        Some(hash) => provider.raw_request("eth_getBlockByHash".into(), (hash, false)).await,
+        None => provider.raw_request("eth_getBlockByNumber".into(), (id, false)).await,
+    }
 }
 
 pub async fn head(provider: &DynProvider) -> Result<BlockHead, TransportError> {
@@ -149,21 +172,68 @@ pub(crate) async fn batched_answer<C: SolCall>(waiter: Waiter<Bytes>) -> Result<
     C::abi_decode_returns(&waiter.await?).map_err(TransportErrorKind::custom)
 }
 
-/// The next block's base fee, and the tip that its transactions pay: the median, over blocks that were not empty, of the
-/// highest tip in the cheaper half of a block's gas. `base_fee`: of the newest block, for a node without a history.
-pub(crate) fn fees_of(history: Option<&FeeHistory>, base_fee: u64) -> (u128, u128) {
-    let next = history.and_then(|history| history.base_fee_per_gas.last().copied());
-    let rewards = history.and_then(|history| history.reward.as_deref()).unwrap_or_default();
-    let used = history.map(|history| history.gas_used_ratio.as_slice()).unwrap_or_default();
-    let mut tips: Vec<u128> = rewards
-        .iter()
-        .zip(used)
-        .filter(|(_, used)| **used > 0.0)
-        .filter_map(|(reward, _)| reward.first().copied())
-        .collect();
-    tips.sort_unstable();
-    let tip = tips.get(tips.len() / 2).copied().unwrap_or(0);
-    (next.unwrap_or_else(|| u128::from(base_fee)), tip)
+/// The fees of the newest blocks, in wei per gas, as far as a node tells them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FeeHistory {
+    /// Of the next block.
+    pub(crate) base_fee: Option<u128>,
+    /// The median, over blocks that were not empty, of the highest tip in the cheaper half of a block's gas.
+    pub(crate) tip: u128,
+}
+
+impl FeeHistory {
+    /// Nodes have `null`, numbers or nothing in places: only what is used is read.
+    pub(crate) fn read(answer: &Value) -> Self {
+        let list = |name: &str| answer[name].as_array().map(Vec::as_slice).unwrap_or_default();
+        let rewards = list("reward").iter().map(|reward| wei(&reward[0]));
+        let used = list("gasUsedRatio").iter().map(Value::as_f64).chain(repeat(None));
+        let is_used = |(tip, used): &(u128, Option<f64>)| used.map_or(*tip > 0, |used| used > 0.0);
+        let rewards = rewards.zip(used).filter_map(|(tip, used)| Some((tip?, used)));
+        let mut tips: Vec<u128> = rewards.filter(is_used).map(|(tip, _)| tip).collect();
+        tips.sort_unstable();
+        let tip = tips.get(tips.len() / 2).copied().unwrap_or(0);
+        Self { base_fee: list("baseFeePerGas").last().and_then(wei), tip }
+    }
+}
+
+fn wei(amount: &Value) -> Option<u128> {
+    let text = amount.as_str()?;
+    u128::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+/// The fees of so many of the newest blocks.
+pub(crate) async fn fee_history(provider: &DynProvider, blocks: u64) -> Result<FeeHistory, TransportError> {
+    let params = (U64::from(blocks), BlockNumberOrTag::Latest, [50.0]);
+    let answer: Value = provider.raw_request("eth_feeHistory".into(), params).await?;
+    Ok(FeeHistory::read(&answer))
+}
+
+/// What is used of a transaction's receipt.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Receipt {
+    pub(crate) block_hash: Option<B256>,
+    block_number: Option<U64>,
+    status: Option<U64>,
+    #[serde(default)]
+    pub(crate) gas_used: U64,
+    #[serde(default)]
+    pub(crate) logs: Vec<Log>,
+}
+
+impl Receipt {
+    pub(crate) fn block_number(&self) -> Option<BlockNumber> {
+        self.block_number.map(|number| BlockNumber(number.to()))
+    }
+
+    /// A node that does not say it leaves it to the events.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.status.is_none_or(|status| !status.is_zero())
+    }
+}
+
+pub(crate) async fn receipt(provider: &DynProvider, tx: B256) -> Result<Option<Receipt>, TransportError> {
+    provider.raw_request("eth_getTransactionReceipt".into(), (tx,)).await
 }
 
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use super::DeployError;
 use crate::rpc;
 use crate::signing::{self, Fees, Unsigned};
-use alloy::eips::{BlockId, BlockNumberOrTag};
+use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder as _;
 use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::providers::{DynProvider, Provider};
@@ -41,7 +41,7 @@ impl Sent {
         let deadline = Instant::now() + MINED_WITHIN;
         for (what, hash) in self.transactions {
             let receipt = loop {
-                if let Some(receipt) = self.provider.get_transaction_receipt(hash).await? {
+                if let Some(receipt) = rpc::receipt(&self.provider, hash).await? {
                     break receipt;
                 }
                 if Instant::now() >= deadline {
@@ -49,12 +49,12 @@ impl Sent {
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
             };
-            if !receipt.status() {
+            if !receipt.succeeded() {
                 return Err(DeployError::Reverted { what, hash });
             }
-            last = receipt.block_number;
+            last = receipt.block_number();
         }
-        Ok(last.unwrap_or_default())
+        Ok(last.map_or(0, |block| block.0))
     }
 }
 
@@ -75,9 +75,8 @@ impl<'a> DeployBatch<'a> {
         let chain_id = provider.get_chain_id().await?;
         let nonce = rpc::mined_nonce(provider, signer.address(), BlockId::pending()).await?;
         let head = rpc::head(provider).await?;
-        let history = provider.get_fee_history(HISTORY_BLOCKS, BlockNumberOrTag::Latest, &[50.0]).await;
-        let (base_fee, tip) = rpc::fees_of(history.ok().as_ref(), head.base_fee);
-        let fees = Fees::of(base_fee, tip);
+        let history = rpc::fee_history(provider, HISTORY_BLOCKS).await.unwrap_or_default();
+        let fees = Fees::of(history.base_fee.unwrap_or_else(|| head.base_fee.into()), history.tip);
         Ok(Self { provider, signer, chain_id, nonce, fees, sent: Vec::new() })
     }
 

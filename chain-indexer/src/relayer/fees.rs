@@ -1,9 +1,8 @@
 //! The gas fees of a transaction. Pure.
 
 use crate::config::FeePolicy;
-use crate::rpc;
+use crate::rpc::FeeHistory;
 use crate::signing::Fees;
-use alloy::rpc::types::FeeHistory;
 
 /// The fees of the newest blocks, in wei per gas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,9 +16,10 @@ pub(super) struct Market {
 const PATIENCE: u64 = 8;
 
 impl Market {
-    pub(super) fn of(history: Option<&FeeHistory>, base_fee: u64) -> Self {
-        let (base_fee, tip) = rpc::fees_of(history, base_fee);
-        Self { base_fee, tip }
+    /// `base_fee`: of the newest block, for a node without a history.
+    pub(super) fn of(history: Option<FeeHistory>, base_fee: u64) -> Self {
+        let FeeHistory { base_fee: next, tip } = history.unwrap_or_default();
+        Self { base_fee: next.unwrap_or_else(|| base_fee.into()), tip }
     }
 
     /// For a transaction that was never broadcast: allows the base fee to double, within the cap.
@@ -54,6 +54,7 @@ impl Market {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     const POLICY: FeePolicy = FeePolicy {
         tip_floor_wei: 5,
@@ -65,15 +66,6 @@ mod tests {
         tx_bytes_max: 100,
     };
 
-    fn history(base: &[u128], blocks: &[(u128, f64)]) -> FeeHistory {
-        FeeHistory {
-            base_fee_per_gas: base.to_vec(),
-            gas_used_ratio: blocks.iter().map(|(_, used)| *used).collect(),
-            reward: Some(blocks.iter().map(|(tip, _)| vec![*tip]).collect()),
-            ..FeeHistory::default()
-        }
-    }
-
     #[test]
     fn nodes_take_what_is_within_their_cost_and_size() {
         let taken = [(100, 1_000, 1_000), (101, 1, 1), (1, 1_001, 1_000), (1, u64::MAX, u128::MAX)];
@@ -83,8 +75,20 @@ mod tests {
 
     #[test]
     fn the_market_is_the_next_base_fee_and_the_median_tip() {
-        let reported = history(&[1, 2, 3, 40], &[(7, 0.5), (0, 0.0), (9, 0.1), (100, 1.0)]);
-        assert_eq!(Market::of(Some(&reported), 1), Market { base_fee: 40, tip: 9 });
+        let of = |history| Market::of(Some(FeeHistory::read(&history)), 1);
+        let whole = json!({
+            "oldestBlock": "0x1", "baseFeePerGas": ["0x1", "0x2", "0x3", "0x4", "0x28"],
+            "gasUsedRatio": [0.5, 0.0, 0.1, 1.0], "reward": [["0x7"], ["0x0"], ["0x9"], ["0x64"]],
+        });
+        assert_eq!(of(whole.clone()), Market { base_fee: 40, tip: 9 });
+        // A node without a block's gas, without tips, or without anything.
+        let parts = |gas, reward| json!({"baseFeePerGas": whole["baseFeePerGas"], "gasUsedRatio": gas, "reward": reward});
+        let tips = || whole["reward"].clone();
+        assert_eq!(of(parts(json!([null, null, null, null]), tips())), Market { base_fee: 40, tip: 9 });
+        assert_eq!(of(parts(Value::Null, tips())), Market { base_fee: 40, tip: 9 });
+        assert_eq!(of(parts(json!([1, 1, 1, 1]), json!([[null], [], null, ["0x5"]]))).tip, 5);
+        assert_eq!(of(parts(json!([]), Value::Null)), Market { base_fee: 40, tip: 0 });
+        assert_eq!(of(Value::Null), Market { base_fee: 1, tip: 0 });
         assert_eq!(Market::of(None, 33), Market { base_fee: 33, tip: 0 });
     }
 

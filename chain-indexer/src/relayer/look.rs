@@ -41,6 +41,21 @@ const fn releases(command: &ChainCommand) -> bool {
     )
 }
 
+/// The last second, in Unix seconds, at which the contracts carry out what the order pays.
+fn last_second(command: &ChainCommand) -> Option<u64> {
+    match command {
+        ChainCommand::Create(create) => Some(create.lock_by),
+        ChainCommand::Swap(swap) => Some(swap.lock_by),
+        ChainCommand::Transfer(transfer) => Some(transfer.not_after),
+        ChainCommand::Fill { .. }
+        | ChainCommand::Settle { .. }
+        | ChainCommand::Anchor { .. }
+        | ChainCommand::Cancel { .. }
+        | ChainCommand::ReturnFilled { .. }
+        | ChainCommand::Refund { .. } => None,
+    }
+}
+
 /// The numbers of endpoints that agree with the one in use, itself included, and that contradict it.
 #[derive(Debug, Clone, Copy)]
 struct Tally {
@@ -274,15 +289,23 @@ impl Relayer {
             return Ok(by_state);
         }
         let (from, gas) = (self.account.address(), super::plan::ceiling(head.gas_limit));
-        match rpc::simulate(provider, from, action.to, action.input.clone(), gas, at).await {
-            Ok(Simulated::Succeeds(_)) => Ok(Outlook::Possible),
+        let outlook = match rpc::simulate(provider, from, action.to, action.input.clone(), gas, at).await {
+            Ok(Simulated::Succeeds(_)) => Outlook::Possible,
             Ok(Simulated::Reverts { data, message }) => {
-                Ok(outlook::judge(command, self.config.deployment.permit, &data, &message))
+                outlook::judge(command, self.config.deployment.permit, &data, &message)
             }
             // The node answered with an error for this one call: the others need not wait for it.
-            Err(error @ RpcError::ErrorResp(_)) => Ok(Outlook::Blocked(rpc::told(&error))),
-            Err(error) => Err(error.into()),
+            Err(error @ RpcError::ErrorResp(_)) => Outlook::Blocked(rpc::told(&error)),
+            Err(error) => return Err(error.into()),
+        };
+        let Some((last, refused)) = last_second(command).zip(outlook.refused()) else { return Ok(outlook) };
+        // Not every node tells why a call reverts. After its last second the contracts carry it out no more.
+        let block = if at == BlockId::hash(head.hash) { None } else { rpc::block(provider, at).await? };
+        if block.as_ref().unwrap_or(head).timestamp <= last {
+            return Ok(outlook);
         }
+        let message = format!("its last second, {last}, is over: {refused}");
+        Ok(Outlook::Never { code: outlook::rejected(command), message })
     }
 
     async fn outlook_by_state(

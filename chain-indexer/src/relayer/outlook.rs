@@ -34,6 +34,18 @@ pub(super) enum Outlook {
     Blocked(String),
 }
 
+impl Outlook {
+    /// Of a refusal that may end: its reason.
+    pub(super) fn refused(&self) -> Option<&str> {
+        match self {
+            Self::Blocked(why) => Some(why),
+            Self::Reached | Self::Possible | Self::NotYet(_) | Self::Undeposited(_) | Self::Never { .. } => {
+                None
+            }
+        }
+    }
+}
+
 /// `IntentSettler.State`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IntentState {

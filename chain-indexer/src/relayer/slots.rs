@@ -41,14 +41,24 @@ enum SendRejection {
     InsufficientFunds,
     /// It costs more, or is larger, than the node takes.
     TooMuch,
+    /// The node takes it once earlier ones are in blocks.
+    Early,
     Other,
 }
 
 /// The words of geth, Nethermind, Besu, Erigon, reth, Arbitrum, zkSync Era, OP and Polygon nodes, in lower case.
-const REJECTIONS: [(SendRejection, &[&str]); 5] = [
+const REJECTIONS: [(SendRejection, &[&str]); 6] = [
     (
         SendRejection::Known,
-        &["already known", "alreadyknown", "already imported", "known transaction", "already exists"],
+        &[
+            "already known",
+            "alreadyknown",
+            "already imported",
+            "known transaction",
+            "already exists",
+            "already in the system",
+            "ownnoncealreadyused",
+        ],
     ),
     (
         SendRejection::NonceUsed,
@@ -59,6 +69,20 @@ const REJECTIONS: [(SendRejection, &[&str]); 5] = [
             "old nonce",
             "oldnonce",
             "nonce below sender",
+            "invalid transaction nonce",
+        ],
+    ),
+    (
+        SendRejection::Early,
+        &[
+            "nonce too high",
+            "noncegap",
+            "too far in",
+            "noncetoofar",
+            "too distant from current",
+            "a lower nonce exists",
+            "account limit exceeded",
+            "in-flight transaction limit",
         ],
     ),
     (
@@ -68,10 +92,13 @@ const REJECTIONS: [(SendRejection, &[&str]); 5] = [
             "fee cap exceeded",
             "oversized data",
             "maxtxsizeexceeded",
+            "rlptoolong",
+            "too large",
             "transaction size",
             "exceeds block gas limit",
             "gas limit too high",
             "gaslimitexceeded",
+            "max transaction gas limit",
             "intrinsic gas too high",
         ],
     ),
@@ -83,6 +110,8 @@ const REJECTIONS: [(SendRejection, &[&str]); 5] = [
             "below current base fee",
             "less than the current basefee",
             "fee too low",
+            "price too low",
+            "price is too low",
             "feetoolow",
             "gas price below",
             "replacementnotallowed",
@@ -92,7 +121,16 @@ const REJECTIONS: [(SendRejection, &[&str]); 5] = [
     ),
     (
         SendRejection::InsufficientFunds,
-        &["insufficient funds", "insufficientfunds", "upfront cost exceeds", "not enough balance"],
+        &[
+            "insufficient funds",
+            "insufficientfunds",
+            "insufficient balance",
+            "insufficient_payer",
+            "upfront cost exceeds",
+            "not enough balance",
+            "not enough funds",
+            "overdraft",
+        ],
     ),
 ];
 
@@ -209,18 +247,14 @@ impl Relayer {
 
     /// Whether one of the slot's attempts is in a block, which is then recorded.
     pub(super) async fn find_receipt(&self, signer: Address, slot: &SlotRow) -> Result<bool, RelayError> {
-        let receipts =
-            slot.attempts.iter().map(|attempt| self.provider().get_transaction_receipt(attempt.hash));
+        let receipts = slot.attempts.iter().map(|attempt| rpc::receipt(self.provider(), attempt.hash));
         let receipts = try_join_all(receipts).await?;
         for (attempt, receipt) in slot.attempts.iter().zip(receipts).rev() {
             let Some(receipt) = receipt else { continue };
-            let (Some(number), Some(hash)) = (receipt.block_number.map(BlockNumber), receipt.block_hash)
-            else {
-                continue;
-            };
-            let succeeded = receipt.status();
+            let (Some(number), Some(hash)) = (receipt.block_number(), receipt.block_hash) else { continue };
+            let succeeded = receipt.succeeded();
             if slot.block_hash != Some(hash) {
-                let (nonce, commands, gas) = (slot.nonce, slot.commands, receipt.gas_used);
+                let (nonce, commands, gas) = (slot.nonce, slot.commands, receipt.gas_used.to::<u64>());
                 let tx = attempt.hash;
                 tracing::info!(nonce, commands, gas, succeeded, block = %number, %tx, "transaction mined");
             }
@@ -307,6 +341,7 @@ impl Relayer {
                     tracing::error!(nonce, %tx, message, "nodes take no transaction of this cost or size");
                 }
             }
+            SendRejection::Early => tracing::debug!(nonce, %tx, message, "the node wants earlier ones first"),
             // It may be over in a moment: the node's pool is full.
             SendRejection::Other if waited >= self.config.fees.bump_blocks => {
                 tracing::warn!(nonce, %tx, message, "nodes go on rejecting a transaction: it is made anew");
@@ -540,6 +575,20 @@ mod tests {
             ("MaxTxSizeExceeded", SendRejection::TooMuch),
             ("transaction gas limit too high (cap: 16777216, tx: 20000000)", SendRejection::TooMuch),
             ("exceeds block gas limit", SendRejection::TooMuch),
+            ("exceeds max transaction gas limit", SendRejection::TooMuch),
+            ("RLPTooLong", SendRejection::TooMuch),
+            ("known transaction. transaction with hash 0x01 is already in the system", SendRejection::Known),
+            ("invalid transaction nonce", SendRejection::NonceUsed),
+            ("NonceGap, Future nonce. Expected nonce: 10", SendRejection::Early),
+            ("nonce too high. allowed nonce range: 427 - 477, actual: 527", SendRejection::Early),
+            ("Transaction nonce is too distant from current sender nonce", SendRejection::Early),
+            ("gas price too low", SendRejection::Underpriced),
+            (
+                "FeeTooLow, EffectivePriorityFeePerGas too low 10 < 20, BaseFee: 30",
+                SendRejection::Underpriced,
+            ),
+            ("not enough funds for gas", SendRejection::InsufficientFunds),
+            ("transaction would cause overdraft", SendRejection::InsufficientFunds),
             ("txpool is full", SendRejection::Other),
             ("the moon is full", SendRejection::Other),
         ] {

@@ -1,24 +1,31 @@
 //! Nodes that take less of a transaction than others, or name more gas for a block than any has.
 
 use crate::batches::orders;
+use crate::support::Order;
 use crate::support::answers::{Answers, forward, serve};
-use crate::support::{Chain, raw};
+use crate::support::{Chain, Running, anchor, raw, until};
+use alloy::primitives::{Address, B256, U256};
 use alloy::providers::{DynProvider, Provider as _};
+use dvp_domain::chain::{ChainCommand, TransferCommand};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Refuses transactions of more bytes, in these words; its blocks name this gas.
+/// Refuses transactions of more bytes, in these words, although it may take them; its blocks name this gas.
 struct Strict {
     upstream: DynProvider,
     bytes: usize,
     words: &'static str,
     block_gas: u64,
+    takes_all: bool,
 }
 
 impl Answers for Strict {
     async fn answer(&self, call: &Value) -> Value {
         let raw = call["params"][0].as_str().unwrap_or_default();
         if call["method"] == "eth_sendRawTransaction" && raw.len() / 2 > self.bytes {
+            if self.takes_all {
+                forward(&self.upstream, call).await;
+            }
             let error = json!({"code": -32000, "message": self.words});
             return json!({"jsonrpc": "2.0", "id": call["id"], "error": error});
         }
@@ -35,7 +42,8 @@ impl Answers for Strict {
 async fn turns_until_locked(words: &'static str, bytes: usize, block_gas: u64) -> (usize, u64) {
     let mut chain = Chain::new().await;
     let upstream = chain.scene.provider.clone();
-    chain.config.rpc_url = serve(Arc::new(Strict { upstream, bytes, words, block_gas })).await;
+    chain.config.rpc_url =
+        serve(Arc::new(Strict { upstream, bytes, words, block_gas, takes_all: false })).await;
     let orders = orders(&chain.scene, 6).await;
     for order in &orders {
         chain.command(&format!("order-{}", order.id), chain.scene.create_command(order)).await;
@@ -168,4 +176,109 @@ async fn a_batch_that_may_not_cost_what_the_market_wants_is_halved() {
         }
     }
     panic!("the locks were not made");
+}
+
+/// The node takes none of the large transactions, or one that it says to refuse.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_batch_of_anchors_is_halved_and_no_hash_is_anchored_twice() {
+    for takes_all in [false, true] {
+        let mut chain = Chain::new().await;
+        chain.config.finality_margin = 0;
+        let (upstream, words) =
+            (chain.scene.provider.clone(), "oversized data: transaction size 376, limit 300");
+        let strict = Strict { upstream, bytes: 300, words, block_gas: 30_000_000, takes_all };
+        chain.config.rpc_url = serve(Arc::new(strict)).await;
+        for byte in 1..=6 {
+            chain.command(&format!("receipt {byte}"), anchor(byte)).await;
+        }
+        let _running = Running::start(&chain);
+        let open = "select count(*) from chain_command where state <> 'done'";
+        let all_done = async || {
+            chain
+                .run("update tx_attempt set last_broadcast_at = last_broadcast_at - interval '1 minute'")
+                .await;
+            chain.one::<i64>(open).await == 0
+        };
+        chain.mined_until("all are anchored", all_done).await;
+        let anchored =
+            "select count(*), count(distinct entity) from chain_log where event = 'Anchored' and canonical";
+        assert_eq!(chain.rows::<(i64, i64)>(anchored).await, [(6, 6)], "{takes_all}");
+        let transactions =
+            chain.one::<i64>("select count(distinct tx_hash) from chain_log where event = 'Anchored'");
+        assert_eq!(transactions.await > 1, !takes_all);
+    }
+}
+
+/// Leaves out of its answers what other nodes have in them.
+struct Sparse(DynProvider);
+
+impl Answers for Sparse {
+    async fn answer(&self, call: &Value) -> Value {
+        let mut answer = forward(&self.0, call).await;
+        let absent: &[&str] = match call["method"].as_str().unwrap_or_default() {
+            "eth_getBlockByNumber" | "eth_getBlockByHash" => &["mixHash", "nonce", "gasLimit", "sha3Uncles"],
+            "eth_getTransactionReceipt" => {
+                &["logsBloom", "cumulativeGasUsed", "effectiveGasPrice", "type", "from"]
+            }
+            "eth_feeHistory" => {
+                let unknown =
+                    answer["result"]["reward"].as_array().map(|blocks| vec![Value::Null; blocks.len()]);
+                answer["result"]["gasUsedRatio"] = unknown.into();
+                &[]
+            }
+            _ => &[],
+        };
+        if let Some(fields) = answer["result"].as_object_mut() {
+            fields.retain(|name, _| !absent.contains(&name.as_str()));
+        }
+        answer
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_field_that_a_node_leaves_out_stops_neither_the_index_nor_the_relayer() {
+    let mut chain = Chain::new().await;
+    chain.config.rpc_url = serve(Arc::new(Sparse(chain.scene.provider.clone()))).await;
+    let orders = orders(&chain.scene, 3).await;
+    chain.create_all(&orders).await;
+    let _running = Running::start(&chain);
+    chain.all_created(&orders).await;
+    until("the market's tip is known", async || {
+        chain.one::<bool>("select exists (select from chain_fees where tip > 0)").await
+    })
+    .await;
+}
+
+/// Says that a call reverts, and never why.
+struct Mute(DynProvider);
+
+impl Answers for Mute {
+    async fn answer(&self, call: &Value) -> Value {
+        let mut answer = forward(&self.0, call).await;
+        if answer["error"].is_object() {
+            answer["error"] = json!({"code": -32015, "message": "VM execution error."});
+        }
+        answer
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_fails_after_its_last_second_where_a_node_does_not_say_why_it_is_refused() {
+    let mut chain = Chain::new().await;
+    chain.config.rpc_url = serve(Arc::new(Mute(chain.scene.provider.clone()))).await;
+    let order = orders(&chain.scene, 1).await.remove(0);
+    let late = Order { permitted: U256::ONE, ..order.clone() };
+    chain.command("lock", chain.scene.create_command(&late)).await;
+    let payment = chain.scene.transfer(B256::repeat_byte(9), Address::repeat_byte(9), u64::MAX);
+    let payment = TransferCommand { not_after: order.lock_by, ..payment };
+    chain.command("payment", ChainCommand::Transfer(Box::new(payment))).await;
+    let mut relayer = chain.relayer();
+    let lease = chain.lease("relayer").await;
+    let states = "select distinct state from chain_command";
+    for (at, expected) in [(order.lock_by, "pending"), (order.lock_by + 1, "failed")] {
+        chain.scene.mine_at(at).await;
+        chain.run("update chain_command set not_before = now()").await;
+        relayer.turn(&lease).await.unwrap();
+        assert_eq!(chain.rows::<(String,)>(states).await, [(expected.to_owned(),)], "{at}");
+    }
 }

@@ -197,7 +197,7 @@ pub(super) async fn reopen_above(
 /// command of an entity on the chain is due, and no command of a wallet whose earlier nonces wait for a block, because
 /// it could not succeed. A payment on another chain that stands still does not hold up the release of its lock, and it
 /// waits while the chain of its lock is halted. A command that takes a deposit is due once the deposit is there, or once
-/// it is too late for it.
+/// it is too late for it. An anchor is due once each transaction that ever carried it is final and judged, or given up.
 ///
 /// The subquery on the entity computes with the chain and the state, so that the planner can only use the entity's index,
 /// whatever its statistics: by an index of open commands it would read all of them for each.
@@ -242,6 +242,11 @@ pub async fn list_ready_commands(
                                      = (carried.chain_id, carried.signer, carried.nonce)
                where before.chain_id = $1 and before.wallet = command.wallet and before.state = 'sent'
                  and before.permit_nonce < command.permit_nonce and slot.state in ('signed', 'broadcast')))
+           and (kind <> 'anchor' or not exists (
+               select from slot_command carried
+               join nonce_slot slot using (chain_id, signer, nonce)
+               where carried.command_id = command.id
+                 and (slot.state in ('signed', 'broadcast', 'mined') or slot.state = 'final' and not slot.judged)))
          order by not_before, id
          limit $5";
     let parameters =

@@ -142,7 +142,8 @@ async fn give_up(
 }
 
 /// Takes the later half of the commands out of a transaction that waits for a block: they are open again. Returns their
-/// number, none of a transaction with one command. Anchors stay: a hash could be anchored twice.
+/// number, none of a transaction with one command. Anchors among them wait until the nonce's transaction is final
+/// (`list_ready_commands`), because an earlier attempt may carry them still, and a hash can be anchored twice.
 pub async fn halve_slot(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -151,7 +152,7 @@ pub async fn halve_slot(
 ) -> Result<u64, StoreError> {
     let sql = "with slot as (
              select nonce from nonce_slot
-             where chain_id = $1 and signer = $2 and nonce = $3 and state in ('signed', 'broadcast') and kind <> 'anchor'
+             where chain_id = $1 and signer = $2 and nonce = $3 and state in ('signed', 'broadcast')
              for update
          ), live as (
              select command_id, row_number() over (order by command_id) as place, count(*) over () as commands
