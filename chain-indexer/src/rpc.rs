@@ -66,39 +66,61 @@ pub struct Commitments {
     pub receipts_root: B256,
 }
 
+impl From<Header> for BlockHead {
+    fn from(header: Header) -> Self {
+        let proven = header.inner.hash_slow() == header.hash;
+        let inner = header.inner;
+        let commitments = Commitments { bloom: inner.logs_bloom, receipts_root: inner.receipts_root };
+        Self {
+            number: BlockNumber(inner.number),
+            hash: header.hash,
+            parent: inner.parent_hash,
+            timestamp: inner.timestamp,
+            base_fee: inner.base_fee_per_gas.unwrap_or_default(),
+            gas_limit: inner.gas_limit,
+            proven: proven.then_some(commitments),
+        }
+    }
+}
+
 /// What a block must have. Its other fields only make its header evidence.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PlainHead {
-    number: U256,
+    number: U64,
     hash: B256,
     parent_hash: B256,
-    timestamp: U256,
+    timestamp: U64,
     base_fee_per_gas: Option<U256>,
     gas_limit: Option<U256>,
 }
 
-impl<'de> Deserialize<'de> for BlockHead {
-    /// A header with a field less, or with one more that is hashed, is a block all the same: its events are proven by the
-    /// contracts' own counts.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Box::<RawValue>::deserialize(deserializer)?;
-        let head: PlainHead = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
-        let header = serde_json::from_str::<Header>(text.get()).ok();
-        let evidence = header.filter(|header| header.inner.hash_slow() == header.hash);
-        Ok(Self {
-            number: BlockNumber(head.number.saturating_to()),
+impl From<PlainHead> for BlockHead {
+    fn from(head: PlainHead) -> Self {
+        Self {
+            number: BlockNumber(head.number.to()),
             hash: head.hash,
             parent: head.parent_hash,
-            timestamp: head.timestamp.saturating_to(),
+            timestamp: head.timestamp.to(),
             base_fee: head.base_fee_per_gas.map_or(0, |fee| fee.saturating_to()),
             // Without one the chain's configuration alone says how much is counted on.
             gas_limit: head.gas_limit.map_or(u64::MAX, |limit| limit.saturating_to()),
-            proven: evidence.map(|Header { inner, .. }| Commitments {
-                bloom: inner.logs_bloom,
-                receipts_root: inner.receipts_root,
-            }),
-        })
+            proven: None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for BlockHead {
+    /// A header without a field that its hash covers is a block all the same: its events are proven by the contracts' own
+    /// counts.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        match serde_json::from_str::<Header>(text.get()) {
+            Ok(header) => Ok(header.into()),
+            Err(_) => {
+                serde_json::from_str::<PlainHead>(text.get()).map(Self::from).map_err(de::Error::custom)
+            }
+        }
     }
 }
 
