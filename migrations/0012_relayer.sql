@@ -104,6 +104,7 @@ create table chain_fees (
     base_fee  numeric(39, 0) not null,
     tip       numeric(39, 0) not null,
     cap       numeric(39, 0) not null,
+    data      numeric(39, 0) not null default 0,
     seen_at   timestamptz not null default clock_timestamp(),
     constraint chain_fees_pkey primary key (chain_id)
 );
@@ -111,3 +112,4 @@ comment on table chain_fees is
     'The fees of each chain as its relayer last saw them, in wei per gas, for operators; no decision depends on them.';
 comment on column chain_fees.base_fee is 'Of the next block.';
 comment on column chain_fees.cap is 'The most that a transaction offers.';
+comment on column chain_fees.data is 'Of a byte of data on the chain''s L1; zero where it pays for none.';

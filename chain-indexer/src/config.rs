@@ -2,6 +2,7 @@
 
 use crate::deploy::Deployment;
 use crate::gate::{PayoutGate, Wait};
+use alloy::primitives::Address;
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
@@ -43,6 +44,8 @@ pub struct ChainConfig {
     pub stalled_after: Option<Duration>,
     /// A relayer account with a lower balance is reported.
     pub balance_low_wei: u128,
+    /// The contract that says what data costs on the chain's L1: the OP stack's `GasPriceOracle`, or one like it.
+    pub l1_fee_oracle: Option<Address>,
     pub deployment: Deployment,
 }
 
@@ -134,6 +137,7 @@ impl ChainConfig {
             stale_after: Duration::from_secs(60),
             stalled_after: None,
             balance_low_wei: 100_000_000_000_000_000,
+            l1_fee_oracle: None,
             deployment,
         }
     }

@@ -33,6 +33,7 @@
 mod action;
 mod apart;
 mod batch;
+mod data_fee;
 mod drain;
 mod fees;
 pub mod functions;
@@ -197,6 +198,8 @@ pub struct Relayer {
     balance: Mutex<u128>,
     /// The block whose fees were recorded last, and when.
     fees_noted: Mutex<Option<(Instant, B256)>>,
+    /// What a byte of a transaction cost on the chain's L1 then, in wei.
+    data_wei: Mutex<u128>,
     /// The highest reported block, and when it was first reported.
     newest: (BlockNumber, Instant),
     /// The account cannot pay for gas: the others take over its commands.
@@ -247,6 +250,7 @@ impl Relayer {
             balance_checked: Mutex::default(),
             balance: Mutex::new(u128::MAX),
             fees_noted: Mutex::default(),
+            data_wei: Mutex::default(),
             newest: (BlockNumber::FIRST, Instant::now()),
             is_out_of_funds: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
@@ -455,7 +459,12 @@ impl Relayer {
             return Ok(());
         }
         let Market { base_fee, tip } = market;
-        let fees = store::ChainFees { base_fee, tip, cap: self.config.fees.cap_wei };
+        let data = match self.config.l1_fee_oracle {
+            Some(oracle) => data_fee::per_byte(self.provider(), oracle, BlockId::hash(head)).await?,
+            None => 0,
+        };
+        *self.data_wei.lock() = data;
+        let fees = store::ChainFees { base_fee, tip, cap: self.config.fees.cap_wei, data };
         store::note_fees(&mut *self.pool.acquire().await?, self.config.chain_id, fees).await?;
         *self.fees_noted.lock() = Some((Instant::now(), head));
         Ok(())

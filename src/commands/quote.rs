@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use dvp_domain::fees::GasCharge;
+use dvp_domain::fees::{GasCharge, GasUse};
 use dvp_domain::ids::{QuoteId, Reference};
 use dvp_domain::plan::Slice;
 use dvp_domain::pricing::Priced;
@@ -127,10 +127,14 @@ fn lines(id: &str, explained: &Explanation<'_>) -> Vec<String> {
     }));
     lines.extend(explained.gas.iter().map(|charge| {
         let GasCharge { chain, gas_use, gas, wei_per_gas, coin, coin_price } = charge;
+        let unit = match gas_use {
+            GasUse::Settlement | GasUse::Payment => "gas",
+            GasUse::SettlementData | GasUse::PaymentData => "bytes",
+        };
         let gas_use = gas_use.as_str();
         let asset = explained.steps.first().map_or("", |step| step.unit.asset);
         format!(
-            "  {gas_use:<16} {gas} gas × {wei_per_gas} wei × {coin_price} {asset} per {coin}  (on {chain})"
+            "  {gas_use:<16} {gas} {unit} × {wei_per_gas} wei × {coin_price} {asset} per {coin}  (on {chain})"
         )
     }));
     lines.extend(explained.parts.iter().map(|part| {

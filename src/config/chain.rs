@@ -4,12 +4,15 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use alloy::primitives::Address;
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::Deployment;
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, FeePolicy, KeySource};
 use dvp_core::liquidity::GasConfig;
-use dvp_domain::liquidity::network_fee::{ChainGas, PAYMENT_GAS, SETTLEMENT_GAS};
+use dvp_domain::liquidity::network_fee::{
+    ChainGas, PAYMENT_BYTES, PAYMENT_GAS, SETTLEMENT_BYTES, SETTLEMENT_GAS,
+};
 use serde::{Deserialize, Deserializer, de};
 
 use super::gate::{GateStepSection, gate};
@@ -103,6 +106,13 @@ pub(crate) struct ChainSection {
     /// Gas of the payment of an output here. The default is above `payMany` of twelve payments (contracts/gas.txt).
     #[serde(default = "number::<PAYMENT_GAS>")]
     pub payment_gas: u64,
+    /// The contract that says what data costs on the chain's L1, as the OP stack's `GasPriceOracle` does.
+    pub l1_fee_oracle: Option<Address>,
+    /// Bytes of the transactions of an order whose input is locked here, and of the payment of an output.
+    #[serde(default = "number::<SETTLEMENT_BYTES>")]
+    pub settlement_bytes: u64,
+    #[serde(default = "number::<PAYMENT_BYTES>")]
+    pub payment_bytes: u64,
     /// A newest block that is older is an alarm.
     #[serde(default = "millis::<300_000>")]
     pub stalled_after: Span,
@@ -173,6 +183,8 @@ impl ChainSection {
             coin: coin.clone(),
             settlement_gas: self.settlement_gas,
             payment_gas: self.payment_gas,
+            settlement_bytes: self.settlement_bytes,
+            payment_bytes: self.payment_bytes,
         };
         let tip_floor_wei = self.fees()?.tip_floor_wei;
         Ok(Some(GasConfig { chain_id: self.chain_id, gas, tip_floor_wei }))
@@ -272,6 +284,7 @@ impl ChainSection {
             stale_after: Duration::from_secs(60),
             stalled_after: Some(self.stalled_after.0),
             balance_low_wei: self.balance_low_wei.parse().context("balance_low_wei")?,
+            l1_fee_oracle: self.l1_fee_oracle,
             deployment,
         })
     }

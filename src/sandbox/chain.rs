@@ -14,7 +14,7 @@ use dvp_chain_indexer::deploy::{
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, FeePolicy};
 use dvp_core::liquidity::GasConfig;
-use dvp_domain::liquidity::network_fee::{ChainGas, PAYMENT_GAS, SETTLEMENT_GAS};
+use dvp_domain::liquidity::network_fee::ChainGas;
 use dvp_sandbox::anvil::{Anvil, AnvilOptions, CHAIN_ID};
 use futures_util::future::try_join_all;
 
@@ -229,12 +229,7 @@ impl SandboxChain {
 
     /// For the network fees of quotes.
     pub(super) fn gas(&self) -> GasConfig {
-        let gas = ChainGas {
-            chain: self.plan.name.into(),
-            coin: inventory::COIN.into(),
-            settlement_gas: SETTLEMENT_GAS,
-            payment_gas: PAYMENT_GAS,
-        };
+        let gas = ChainGas::measured(self.plan.name, inventory::COIN);
         GasConfig { chain_id: self.plan.chain_id, gas, tip_floor_wei: self.plan.tip_floor_wei }
     }
 

@@ -439,7 +439,10 @@ impl Relayer {
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let fees = scene.turn.market.first(&self.config.fees);
         let commands: Vec<i64> = items.iter().map(|item| item.row.id).collect();
-        let (cost, balance) = (u128::from(gas_limit).saturating_mul(fees.max_fee), *self.balance.lock());
+        let data =
+            u128::try_from(call.input.len()).unwrap_or(u128::MAX).saturating_mul(*self.data_wei.lock());
+        let cost = u128::from(gas_limit).saturating_mul(fees.max_fee).saturating_add(data);
+        let balance = *self.balance.lock();
         let mut conn = self.pool.acquire().await?;
         if cost > balance {
             // The other accounts take them; this one takes none before its balance was looked at again.

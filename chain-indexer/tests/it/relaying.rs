@@ -349,3 +349,25 @@ async fn a_payment_in_an_earlier_attempt_of_a_rebuilt_transaction_may_still_be_i
     let _running = Running::start(&chain);
     chain.state("one", "transfer", "done").await;
 }
+
+/// The code of an oracle that answers every call with a number; `is_old`: but not one of a few bytes.
+fn oracle(answer: u64, is_old: bool) -> String {
+    let refusing = if is_old { "6101003611600b575f5ffd5b" } else { "" };
+    format!("0x{refusing}7f{answer:064x}5f5260205ff3")
+}
+
+/// The fee of 8,192 bytes, from before the upgrade Fjord and from after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_byte_costs_on_the_l1_of_a_rollup_is_recorded_with_its_fees() {
+    let mut chain = Chain::new().await;
+    let at = alloy::primitives::address!("0x420000000000000000000000000000000000000F");
+    chain.config.l1_fee_oracle = Some(at);
+    let lease = chain.lease("relayer").await;
+    for (fee, is_old, expected) in [(8_192 * 7, false, "7"), (8_192 * 9 + 1, true, "10")] {
+        let code = json!([at, oracle(fee, is_old)]);
+        raw::<Option<bool>>(&chain.scene.provider, "anvil_setCode", code).await;
+        chain.mined(1).await;
+        chain.relayer().turn(&lease).await.unwrap();
+        assert_eq!(chain.one::<String>("select data::text from chain_fees").await, expected);
+    }
+}

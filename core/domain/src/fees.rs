@@ -66,6 +66,9 @@ names! {
     pub enum GasUse {
         Settlement = "settlement",
         Payment = "payment",
+        /// The bytes of a settlement's transactions, which a rollup pays for on its L1.
+        SettlementData = "settlement_data",
+        PaymentData = "payment_data",
     }
 }
 
@@ -75,8 +78,9 @@ names! {
 pub struct GasCharge {
     pub chain: String,
     pub gas_use: GasUse,
+    /// Of data: its bytes.
     pub gas: u64,
-    /// A decimal string, as amounts are.
+    /// A decimal string, as amounts are. Of data: for each byte.
     pub wei_per_gas: Minor,
     pub coin: String,
     /// Units of the input asset for one coin.

@@ -70,10 +70,10 @@ impl Network {
         let mut prices = HashMap::new();
         for GasConfig { chain_id, gas, tip_floor_wei } in &self.chains {
             let of_chain = recorded.iter().find(|(recorded, ..)| recorded == chain_id);
-            let Some((_, ChainFees { base_fee, tip, cap }, seen_at)) = of_chain else { continue };
+            let Some((_, ChainFees { base_fee, tip, cap, data }, seen_at)) = of_chain else { continue };
             let wei = GasPrice::paid(*base_fee, *tip, (*tip_floor_wei, *cap));
             let valid_until = Timestamp::from(*seen_at).plus_millis(FEES_GOOD_FOR_MS);
-            prices.insert(gas.chain.clone(), GasPrice { wei, valid_until });
+            prices.insert(gas.chain.clone(), GasPrice { wei, data_wei: *data, valid_until });
         }
         let mut known = self.known.lock();
         let differs = known.prices != prices;

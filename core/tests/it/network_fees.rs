@@ -18,7 +18,7 @@ const GWEI: u128 = 1_000_000_000;
 async fn harness() -> Harness {
     let market = scenes::market().with_funds("north", "USD", 100_000_000_000);
     let gas =
-        ChainGas { chain: "anvil".into(), coin: "WETH".into(), settlement_gas: 122_000, payment_gas: 50_000 };
+        ChainGas { settlement_gas: 122_000, payment_gas: 50_000, ..ChainGas::measured("anvil", "WETH") };
     let gas = GasConfig { chain_id: CHAIN_ID, gas, tip_floor_wei: GWEI / 10 };
     let configured = Liquidity::configured(&market.registry, market.providers.iter().cloned());
     Harness::with_liquidity(market, |_| configured.with_network_fees(vec![gas])).await
@@ -26,7 +26,7 @@ async fn harness() -> Harness {
 
 /// A relayer records the chain's fees, and the process reads them. Whether they are fresh.
 async fn record(harness: &Harness, base_fee: u128) -> bool {
-    let fees = ChainFees { base_fee, tip: 0, cap: 500 * GWEI };
+    let fees = ChainFees { base_fee, tip: 0, cap: 500 * GWEI, data: 0 };
     note_fees(&mut harness.pool().acquire().await.unwrap(), CHAIN_ID, fees).await.unwrap();
     load(harness).await
 }

@@ -1,7 +1,8 @@
 //! The network fee of a pair from the present fees of the chains it uses.
 //!
 //! ```text
-//! fee = floor(sum over chains of: gas × fee per gas × price of the chain's coin in the input asset)
+//! fee = floor(sum over chains of: (gas × fee per gas + bytes × L1 fee per byte) × price of the chain's coin in the
+//!             input asset)
 //! ```
 //!
 //! A token that is paid in is settled on its chain; a token that is paid out on another chain than that, or for money,
@@ -25,6 +26,10 @@ const PRICE_SCALE: u32 = Decimal::MAX_SCALE;
 pub const SETTLEMENT_GAS: u64 = 125_000;
 /// Gas of a payment in a token, in full batches: measured, and rounded up.
 pub const PAYMENT_GAS: u64 = 50_000;
+/// Bytes of the calls of an order of a token for money (640 to lock it, 320 to commit and 320 to release it, 32 for the
+/// anchor), in full batches, and of a payment, with the share of their transactions; rounded up.
+pub const SETTLEMENT_BYTES: u64 = 1_350;
+pub const PAYMENT_BYTES: u64 = 330;
 
 /// What an order costs on a chain, and the coin that pays for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,12 +42,30 @@ pub struct ChainGas {
     pub settlement_gas: u64,
     /// Gas of the payment of an output on the chain.
     pub payment_gas: u64,
+    /// The bytes of their transactions, for a chain whose data is paid for on its L1.
+    pub settlement_bytes: u64,
+    pub payment_bytes: u64,
 }
 
-/// The fee of a chain, in wei per gas.
+impl ChainGas {
+    /// A chain on which an order costs what was measured.
+    pub fn measured(chain: &str, coin: &str) -> Self {
+        Self {
+            chain: chain.to_owned(),
+            coin: coin.to_owned(),
+            settlement_gas: SETTLEMENT_GAS,
+            payment_gas: PAYMENT_GAS,
+            settlement_bytes: SETTLEMENT_BYTES,
+            payment_bytes: PAYMENT_BYTES,
+        }
+    }
+}
+
+/// The fee of a chain, in wei per gas, and of a byte of data on its L1, zero where it pays for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GasPrice {
     pub wei: u128,
+    pub data_wei: u128,
     /// The time from which it is stale and not used.
     pub valid_until: Timestamp,
 }
@@ -138,17 +161,22 @@ fn computed(
     for (gas_use, chain) in uses {
         let (paid, coin) = (gas_price(&chain.chain)?, price(&chain.coin)?);
         valid_until = valid_until.min(paid.valid_until).min(coin.valid_until);
-        charges.push(GasCharge {
+        let (gas, data_use, bytes) = match gas_use {
+            GasUse::Payment => (chain.payment_gas, GasUse::PaymentData, chain.payment_bytes),
+            _ => (chain.settlement_gas, GasUse::SettlementData, chain.settlement_bytes),
+        };
+        let charge = |gas_use, gas, wei| GasCharge {
             chain: chain.chain.clone(),
-            gas_use: *gas_use,
-            gas: match gas_use {
-                GasUse::Settlement => chain.settlement_gas,
-                GasUse::Payment => chain.payment_gas,
-            },
-            wei_per_gas: Minor::new(paid.wei),
+            gas_use,
+            gas,
+            wei_per_gas: Minor::new(wei),
             coin: chain.coin.clone(),
             coin_price: coin.price,
-        });
+        };
+        charges.push(charge(*gas_use, gas, paid.wei));
+        if paid.data_wei > 0 {
+            charges.push(charge(data_use, bytes, paid.data_wei));
+        }
     }
     Some(NetworkFee { amount: amount(&charges, exponent)?, charges, valid_until })
 }

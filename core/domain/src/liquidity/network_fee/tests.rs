@@ -107,7 +107,7 @@ fn registry() -> Registry {
 }
 
 fn chain(name: &str) -> ChainGas {
-    ChainGas { chain: name.into(), coin: "WETH".into(), settlement_gas: 122_000, payment_gas: 50_000 }
+    ChainGas { settlement_gas: 122_000, payment_gas: 50_000, ..ChainGas::measured(name, "WETH") }
 }
 
 /// What is known of the market.
@@ -127,7 +127,7 @@ fn reference(price: &str, valid_until: Timestamp) -> Reference {
 
 impl Default for Known {
     fn default() -> Self {
-        let at = |wei| GasPrice { wei, valid_until: LATER };
+        let at = |wei| GasPrice { wei, data_wei: 0, valid_until: LATER };
         Self {
             wei: vec![("anvil", at(GWEI)), ("base", at(GWEI / 100))],
             references: vec![
@@ -177,6 +177,17 @@ fn a_pair_is_charged_for_the_chains_that_its_orders_use() {
     assert_eq!(fee("WETH", "USDC"), Some((122_000 * GWEI, 1)), "in the coin itself");
 }
 
+/// A rollup whose data costs 2 gwei a byte on its L1: 1,350 bytes of a settlement, 330 of a payment.
+#[test]
+fn the_bytes_that_a_rollup_publishes_are_charged_beside_its_gas() {
+    let mut known = Known::default();
+    known.wei[1].1.data_wei = 2 * GWEI;
+    let fee = |input, output| known.fee(input, output, NOW);
+    assert_eq!(fee("USDC.base", "USD"), Some((3_660 + 8_100, 2)));
+    assert_eq!(fee("USDC", "USDC.base"), Some((366_000 + 1_500 + 1_980, 3)));
+    assert_eq!(fee("USDC", "USD"), Some((366_000, 1)), "its L1 pays for none");
+}
+
 #[test]
 fn a_pair_without_a_chain_or_with_one_that_has_no_coin_keeps_the_configured_fee() {
     let known = Known { wei: vec![], references: vec![], unlisted: None };
@@ -192,7 +203,7 @@ fn a_pair_is_not_quoted_without_a_fresh_fee_and_a_fresh_price() {
     let known = Known::default();
     assert!(quoted(&known, LATER.plus_millis(-1)));
     assert!(!quoted(&known, LATER));
-    let stale = GasPrice { wei: GWEI, valid_until: NOW };
+    let stale = GasPrice { wei: GWEI, data_wei: 0, valid_until: NOW };
     assert!(!quoted(&Known { wei: vec![("anvil", stale)], ..Known::default() }, NOW));
     assert!(!quoted(&Known { wei: vec![], ..Known::default() }, NOW));
     let priced = |price, until| Known {
@@ -206,9 +217,12 @@ fn a_pair_is_not_quoted_without_a_fresh_fee_and_a_fresh_price() {
     assert!(!quoted(&Known { references: vec![], ..Known::default() }, NOW));
     let mut dear = priced("79228162514264337593543950335", LATER);
     assert!(quoted(&dear, NOW));
-    dear.wei = vec![("anvil", GasPrice { wei: u128::MAX, valid_until: LATER })];
+    dear.wei = vec![("anvil", GasPrice { wei: u128::MAX, data_wei: 0, valid_until: LATER })];
     assert!(!quoted(&dear, NOW), "beyond all amounts");
     // Neither does one chain of two.
-    let home = Known { wei: vec![("anvil", GasPrice { wei: GWEI, valid_until: LATER })], ..Known::default() };
+    let home = Known {
+        wei: vec![("anvil", GasPrice { wei: GWEI, data_wei: 0, valid_until: LATER })],
+        ..Known::default()
+    };
     assert!(home.fee("USDC", "USDC.base", NOW).is_none() && quoted(&home, NOW));
 }
