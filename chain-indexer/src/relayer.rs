@@ -46,6 +46,8 @@ mod signer;
 mod slots;
 mod work;
 
+pub(crate) use slots::is_too_early;
+
 use crate::config::ChainConfig;
 use crate::lease_guard::{self, Backoff};
 use crate::orders::Malformed;

@@ -230,6 +230,12 @@ pub(crate) async fn fee_history(provider: &DynProvider, blocks: u64) -> Result<F
     Ok(FeeHistory::read(&answer))
 }
 
+/// The tip that the node proposes, where it does: some take no lower one, whatever the blocks before had.
+pub(crate) async fn proposed_tip(provider: &DynProvider) -> Option<u128> {
+    let proposed: Value = provider.raw_request("eth_maxPriorityFeePerGas".into(), ()).await.ok()?;
+    wei(&proposed)
+}
+
 /// What is used of a transaction's receipt.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -2,17 +2,15 @@
 
 use crate::contracts::permit::Permit;
 use crate::contracts::token::TestToken;
-use crate::rpc;
+use crate::rpc::{self, BlockHead};
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, Bytes, U256};
 use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::client::{BatchRequest, Waiter};
-use alloy::rpc::types::Block;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_core::chain::{
     ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
 };
-use dvp_domain::chain::BlockNumber;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -151,18 +149,18 @@ async fn read_once(
 ) -> Result<(WalletReading, bool), TransportError> {
     let mut batch = BatchRequest::new(provider.client());
     // Answered first, so that the following calls see this block or a later one.
-    let head = batch.add_call::<_, Option<Block>>("eth_getBlockByNumber", &("latest", false))?;
+    let head = batch.add_call::<_, Option<BlockHead>>("eth_getBlockByNumber", &("latest", false))?;
     let calls = wallets.iter().map(|wallet| Calls::add(&mut batch, permit, *wallet));
     let calls = calls.collect::<Result<Vec<_>, _>>()?;
-    let after = batch.add_call::<_, Option<Block>>("eth_getBlockByNumber", &("latest", false))?;
+    let after = batch.add_call::<_, Option<BlockHead>>("eth_getBlockByNumber", &("latest", false))?;
     batch.send().await?;
-    let head = head.await?.ok_or(RpcError::NullResp)?.header;
+    let head = head.await?.ok_or(RpcError::NullResp)?;
     let mut facts = Vec::with_capacity(calls.len());
     for calls in calls {
         facts.push(calls.answers().await?);
     }
-    let is_of_one_block = after.await?.ok_or(RpcError::NullResp)?.header.hash == head.hash;
-    let head = ChainHead { number: BlockNumber(head.inner.number), hash: head.hash.0 };
+    let is_of_one_block = after.await?.ok_or(RpcError::NullResp)?.hash == head.hash;
+    let head = ChainHead { number: head.number, hash: head.hash.0 };
     Ok((WalletReading { head, facts }, is_of_one_block))
 }
 

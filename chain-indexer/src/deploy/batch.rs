@@ -1,6 +1,7 @@
 //! Several transactions at once: an account sends them with consecutive nonces, and they are awaited together.
 
 use super::DeployError;
+use crate::relayer::is_too_early;
 use crate::rpc;
 use crate::signing::{self, Fees, Unsigned};
 use alloy::eips::BlockId;
@@ -9,6 +10,7 @@ use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::types::TransactionRequest;
 use alloy::signers::local::PrivateKeySigner;
+use alloy::transports::RpcError;
 use std::time::{Duration, Instant};
 
 /// Enough for the largest contract, where a node cannot tell.
@@ -76,7 +78,8 @@ impl<'a> DeployBatch<'a> {
         let nonce = rpc::mined_nonce(provider, signer.address(), BlockId::pending()).await?;
         let head = rpc::head(provider).await?;
         let history = rpc::fee_history(provider, HISTORY_BLOCKS).await.unwrap_or_default();
-        let fees = Fees::of(history.base_fee.unwrap_or_else(|| head.base_fee.into()), history.tip);
+        let tip = history.tip.max(rpc::proposed_tip(provider).await.unwrap_or_default());
+        let fees = Fees::of(history.base_fee.unwrap_or_else(|| head.base_fee.into()), tip);
         Ok(Self { provider, signer, chain_id, nonce, fees, sent: Vec::new() })
     }
 
@@ -110,7 +113,15 @@ impl<'a> DeployBatch<'a> {
         let tx =
             Unsigned { chain_id: self.chain_id, nonce: self.nonce, to, input, gas_limit, fees: self.fees };
         let signed = signing::sign(self.signer, tx)?;
-        let _pending = self.provider.send_raw_transaction(&signed.raw).await?;
+        let deadline = Instant::now() + MINED_WITHIN;
+        // Some nodes take a few nonces at a time.
+        while let Err(error) = self.provider.send_raw_transaction(&signed.raw).await {
+            let is_early = matches!(&error, RpcError::ErrorResp(refused) if is_too_early(&refused.message));
+            if !is_early || Instant::now() >= deadline {
+                return Err(error.into());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
         self.nonce += 1;
         self.sent.push((what.to_owned(), signed.hash));
         Ok(())

@@ -140,6 +140,11 @@ fn refusal(message: &str) -> SendRejection {
     found.map_or(SendRejection::Other, |(rejection, _)| *rejection)
 }
 
+/// Whether a node takes a transaction once earlier ones of its account are in blocks.
+pub(crate) fn is_too_early(message: &str) -> bool {
+    refusal(message) == SendRejection::Early
+}
+
 impl Relayer {
     /// Broadcasts new transactions, finds those in a block, and broadcasts the others again.
     pub(super) async fn send_open(&self, turn: Turn<'_>) -> Result<(), RelayError> {

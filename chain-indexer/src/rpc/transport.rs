@@ -2,17 +2,20 @@
 //!
 //! Invariants: no error, log line or span names the URL, which may hold a provider's key; an answer's length is
 //! bounded, and the text of its errors is cleaned; a request is repeated only when the endpoint has limited it, for some
-//! seconds as it says, and when it is about a block that the URL has announced and denies, for a second (`announced`).
+//! seconds as it says, and when it is about a block that the URL has announced and denies, for a second (`announced`); and calls
+//! that the endpoint refuses as one request go in smaller ones.
 //!
 //! Kept by `chain-indexer/tests/it/secrets.rs::no_error_of_an_endpoint_names_its_key`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use alloy::rpc::json_rpc::{RequestPacket, ResponsePacket, ResponsePayload};
 use alloy::transports::http::reqwest::header::RETRY_AFTER;
 use alloy::transports::http::reqwest::{Client, Response, StatusCode, Url};
-use alloy::transports::{TransportError, TransportErrorKind, TransportFut};
+use alloy::transports::{RpcError, TransportError, TransportErrorKind, TransportFut};
 use dvp_domain::text::{TEXT_MAX, clean};
 use tower::Service;
 
@@ -38,25 +41,53 @@ pub(super) struct HttpTransport {
     client: Client,
     url: Url,
     announced: Announced,
+    /// The most calls that the endpoint takes as one request, as far as it has refused more.
+    batch_max: Arc<AtomicUsize>,
 }
 
 impl HttpTransport {
     pub(super) fn new(client: Client, url: Url) -> Self {
-        Self { client, url, announced: Announced::default() }
+        let batch_max = Arc::new(AtomicUsize::new(usize::MAX));
+        Self { client, url, announced: Announced::default(), batch_max }
     }
 
     /// The answer of a node that has the block, as far as there is one behind the URL.
     async fn settled(self, request: RequestPacket) -> Result<ResponsePacket, TransportError> {
-        let mut answer = self.unlimited(&request).await?;
+        let mut answer = self.in_parts(&request).await?;
         for pause in PAUSES {
             if !self.announced.denied(&request, &answer) {
                 break;
             }
             tokio::time::sleep(pause).await;
-            answer = self.unlimited(&request).await?;
+            answer = self.in_parts(&request).await?;
         }
         self.announced.learn(&request, &answer);
         Ok(answer)
+    }
+
+    /// The answers to the calls of a request, in their order, in parts that the endpoint takes.
+    async fn in_parts(&self, request: &RequestPacket) -> Result<ResponsePacket, TransportError> {
+        let RequestPacket::Batch(calls) = request else { return self.unlimited(request).await };
+        let mut answers = Vec::with_capacity(calls.len());
+        let mut rest = calls.as_slice();
+        while !rest.is_empty() {
+            let most = self.batch_max.load(Ordering::Relaxed).clamp(1, rest.len());
+            let (part, later) = rest.split_at(most);
+            let answer = match part {
+                [call] => self.unlimited(&RequestPacket::Single(call.clone())).await,
+                part => self.unlimited(&RequestPacket::Batch(part.to_vec())).await,
+            };
+            if most > 1 && refuses_batch(&answer) {
+                self.batch_max.fetch_min(most.div_ceil(2), Ordering::Relaxed);
+                continue;
+            }
+            match answer? {
+                ResponsePacket::Single(answer) => answers.push(answer),
+                ResponsePacket::Batch(more) => answers.extend(more),
+            }
+            rest = later;
+        }
+        Ok(ResponsePacket::Batch(answers))
     }
 
     /// The answer to a request, which is repeated alone while the endpoint limits it: nothing that was read before is lost.
@@ -125,6 +156,18 @@ fn retry_after(response: &Response) -> Option<Duration> {
     }
     let told = response.headers().get(RETRY_AFTER).and_then(|told| told.to_str().ok()?.trim().parse().ok());
     Some(told.map_or(Duration::ZERO, Duration::from_secs))
+}
+
+/// Whether the endpoint takes so many calls as no one request: nodes say it in one error in place of the answers.
+fn refuses_batch(answer: &Result<ResponsePacket, TransportError>) -> bool {
+    match answer {
+        Ok(answer) => {
+            let said = answer.as_error().map(|error| error.message.to_ascii_lowercase());
+            said.is_some_and(|said| said.contains("batch")) && answer.responses().len() == 1
+        }
+        Err(RpcError::Transport(TransportErrorKind::HttpError(http))) => http.status == 413,
+        Err(_) => false,
+    }
 }
 
 /// Providers say it within JSON-RPC, too.

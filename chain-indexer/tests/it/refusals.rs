@@ -1,12 +1,12 @@
 //! Nodes that take less of a transaction than others, or name more gas for a block than any has.
 
 use crate::batches::orders;
-use crate::support::Order;
 use crate::support::answers::{Answers, forward, serve};
-use crate::support::{Chain, Running, anchor, raw, until};
+use crate::support::{Chain, Order, Running, Scene, anchor, raw, until};
 use alloy::primitives::{Address, B256, U256};
 use alloy::providers::{DynProvider, Provider as _};
-use dvp_domain::chain::{ChainCommand, TransferCommand};
+use dvp_chain_indexer::reader::{ChainReader as _, HttpReader};
+use dvp_domain::chain::{BlockNumber, ChainCommand, TransferCommand};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -247,6 +247,34 @@ async fn a_field_that_a_node_leaves_out_stops_neither_the_index_nor_the_relayer(
         chain.one::<bool>("select exists (select from chain_fees where tip > 0)").await
     })
     .await;
+}
+
+/// Takes three calls as one request, and no more.
+struct Few(DynProvider);
+
+impl Answers for Few {
+    async fn answer(&self, call: &Value) -> Value {
+        forward(&self.0, call).await
+    }
+
+    fn batch_max(&self) -> usize {
+        3
+    }
+}
+
+#[tokio::test]
+async fn calls_go_in_requests_as_small_as_an_endpoint_takes() {
+    let scene = Scene::new().await;
+    for _ in 0..8 {
+        scene.mine().await;
+    }
+    let reader = HttpReader::new(&serve(Arc::new(Few(scene.provider.clone()))).await).unwrap();
+    let numbers: Vec<BlockNumber> = (1..=8).map(BlockNumber).collect();
+    for _ in 0..2 {
+        let blocks = reader.blocks(&numbers).await.unwrap();
+        let read: Vec<BlockNumber> = blocks.into_iter().flatten().map(|block| block.number).collect();
+        assert_eq!(read, numbers);
+    }
 }
 
 /// Says that a call reverts, and never why.

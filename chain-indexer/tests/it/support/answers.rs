@@ -9,6 +9,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) trait Answers: Send + Sync + 'static {
     fn answer(&self, call: &Value) -> impl Future<Output = Value> + Send;
+
+    /// The most calls that it takes as one request.
+    fn batch_max(&self) -> usize {
+        usize::MAX
+    }
 }
 
 pub(crate) async fn forward(node: &DynProvider, call: &Value) -> Value {
@@ -54,6 +59,10 @@ async fn converse(node: Arc<impl Answers>, mut stream: TcpStream) {
         let request: Value = serde_json::from_slice(&read[from..end]).unwrap();
         read.drain(..end);
         let answer = match &request {
+            Value::Array(calls) if calls.len() > node.batch_max() => {
+                let error = json!({"code": -32600, "message": "batch too large"});
+                json!([{"jsonrpc": "2.0", "id": calls[0]["id"], "error": error}])
+            }
             Value::Array(calls) => {
                 let mut answers = Vec::new();
                 for call in calls {
