@@ -107,7 +107,7 @@ pub async fn run<D: Drill>(drill: D, seeds: &Seeds) -> anyhow::Result<bool> {
     Ok(broken.is_empty())
 }
 
-fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panicked")
 }

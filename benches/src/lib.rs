@@ -18,6 +18,7 @@ pub mod history;
 pub mod hostile;
 pub mod http;
 pub mod interfaces;
+pub mod nodes;
 pub mod patroni;
 pub mod plans;
 mod proc;

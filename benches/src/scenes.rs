@@ -14,6 +14,7 @@ pub mod alert_table;
 pub mod chain_faults;
 pub mod chain_isolation;
 pub mod chain_verdict;
+pub mod endpoint;
 pub mod fix;
 pub mod partner;
 pub mod sandbox;

@@ -22,6 +22,7 @@ mod hostile;
 mod makers;
 mod metrics;
 mod native;
+mod nodes;
 mod older;
 mod operators;
 mod processes;

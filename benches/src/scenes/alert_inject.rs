@@ -9,9 +9,10 @@ use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::alert_faults::{Lie, Suspended, call_node, expiring_certificate, refuse_anchors};
+use super::alert_faults::{Suspended, call_node, expiring_certificate, refuse_anchors};
 use super::alert_scene::{Cure, How, REPAIR, Scene};
 use super::alert_table::Cause;
+use super::endpoint::Lie;
 use super::fix::FixClient;
 use super::wait::until;
 use crate::rpc::number;

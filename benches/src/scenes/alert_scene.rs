@@ -13,9 +13,10 @@ use serde_json::Value;
 use sqlx::{Executor, PgConnection};
 use tempfile::TempDir;
 
-use super::alert_faults::{Endpoint, Suspended, call_node};
+use super::alert_faults::{Suspended, call_node};
 use super::alert_prometheus::{Prometheus, QUIET};
 use super::alert_table::{CAUSES, Expected, SceneKind};
+use super::endpoint::Endpoint;
 use super::partner::Partner;
 use super::sandbox::{self, Sandbox, approve};
 use super::served::policy_for;

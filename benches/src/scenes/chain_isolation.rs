@@ -10,8 +10,8 @@ use dvp_sandbox::embedded::signals::signal;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::alert_faults::{Endpoint, Lie};
 use super::chain_verdict::{Effect, End, Order, Turn, breaches};
+use super::endpoint::{Endpoint, Lie};
 use super::partner::Partner;
 use super::sandbox::{Sandbox, ran, said};
 use super::wait::until;

@@ -9,10 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
+use alloy::primitives::aliases::U112;
 use alloy::primitives::{Address, U256};
 use alloy::providers::{Provider as _, ProviderBuilder};
 use alloy::signers::local::PrivateKeySigner;
-use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
+use dvp_chain_indexer::deploy::{
+    CapSpec, DeployPlan, DeployedToken, Deployment, TokenGrant, TokenSpec, deploy, fund_solvers, fund_wallets,
+};
 use dvp_chain_indexer::relayer::functions::functions;
 use dvp_sandbox::anvil::{Anvil, AnvilOptions, DevAccount};
 use dvp_sandbox::embedded::{TestDatabase, random_hex};
@@ -93,6 +96,26 @@ impl Ground {
     /// Contracts beside the first ones, with one relayer.
     pub async fn other_contracts(&self, relayer: usize) -> Deployment {
         contracts(&self.anvil, &self.accounts, &[relayer]).await
+    }
+
+    /// Contracts of which the service pays, too, deployed over an endpoint, with so much of each token for the provider.
+    /// They take the place of the first ones in the record that processes read.
+    pub(crate) async fn deploy_over(&self, rpc: &str, tokens: [TokenSpec; 2], units: u64) -> Deployment {
+        let solver = &self.accounts[SOLVER];
+        let cap = |token: &TokenSpec| {
+            let (payer, token) = (solver.address(), token.symbol.clone());
+            CapSpec { payer, token, per_day: U112::from(units) }
+        };
+        let caps = tokens.iter().map(cap).collect();
+        let plan = DeployPlan { tokens: tokens.into(), caps, ..plan(&self.accounts, &RELAYERS) };
+        let deployed = deploy(rpc, &self.accounts[ADMIN], &plan, None).await.unwrap();
+        let grant = |token: &DeployedToken| TokenGrant { token: token.address, amount: U256::from(units) };
+        let grants: Vec<TokenGrant> = deployed.tokens.iter().map(grant).collect();
+        let (node, admin, solvers) =
+            (self.anvil.rpc_url(), &self.accounts[ADMIN], std::slice::from_ref(solver));
+        fund_solvers(&node, admin, &deployed, solvers, &grants).await.unwrap().mined().await.unwrap();
+        self.write("contracts.json", &serde_json::to_string(&deployed).unwrap());
+        deployed
     }
 
     /// Makes accounts relayers, with funds for gas, in the record that processes read. Returns it.
@@ -291,16 +314,19 @@ spread_bps = 10
     }
 }
 
-async fn contracts(anvil: &Anvil, accounts: &[PrivateKeySigner], relayers: &[usize]) -> Deployment {
+fn plan(accounts: &[PrivateKeySigner], relayers: &[usize]) -> DeployPlan {
     let of = |parts: &[usize]| parts.iter().map(|part| accounts[*part].address()).collect();
-    let plan = DeployPlan {
+    DeployPlan {
         tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
         solvers: of(&[SOLVER]),
         relayers: of(relayers),
         operators: of(&OPERATORS),
         ..DeployPlan::default()
-    };
-    deploy(&anvil.rpc_url(), &accounts[ADMIN], &plan, None).await.unwrap()
+    }
+}
+
+async fn contracts(anvil: &Anvil, accounts: &[PrivateKeySigner], relayers: &[usize]) -> Deployment {
+    deploy(&anvil.rpc_url(), &accounts[ADMIN], &plan(accounts, relayers), None).await.unwrap()
 }
 
 /// What a remote signer signs for the contracts, as the documentation says.

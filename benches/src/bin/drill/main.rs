@@ -10,6 +10,7 @@ use dvp_benches::crash::CrashDrill;
 use dvp_benches::drill::{Seeds, run};
 use dvp_benches::failover::FailoverDrill;
 use dvp_benches::hostile::HostileDrill;
+use dvp_benches::nodes::NodesDrill;
 use dvp_benches::patroni::PatroniDrill;
 use dvp_benches::processes::ProcessesDrill;
 
@@ -51,6 +52,10 @@ enum DrillCommand {
     Hostile(HostileDrill),
     /// A month of business in virtual time, at whose end statements, ledger, chain and bank agree.
     Month(Month),
+    /// Orders of every kind, a burst, a reorganization, dear gas and an endpoint that stands still, on a node that behaves
+    /// as those of a profile: do all end, and is all that is refused refused with its reason? Needs the `dvp` binary
+    /// beside this one.
+    Nodes(NodesDrill),
     /// The same as `failover` with three servers under Patroni and etcd, set up by the files in `deploy/`. Needs etcd,
     /// pgBackRest and Patroni, and the `dvp` binary beside this one.
     Patroni(PatroniDrill),
@@ -74,6 +79,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         DrillCommand::Failover(drill) => run(drill, &seeds).await,
         DrillCommand::Hostile(drill) => run(drill, &seeds).await,
         DrillCommand::Month(drill) => run(drill, &seeds).await,
+        DrillCommand::Nodes(drill) => run(drill, &seeds).await,
         DrillCommand::Patroni(drill) => run(drill, &seeds).await,
         DrillCommand::Processes(drill) => run(drill, &seeds).await,
         DrillCommand::Restore(drill) => run(drill, &seeds).await,

@@ -1,0 +1,334 @@
+//! A service on a profile's node, and its orders.
+
+#![expect(clippy::unwrap_used, reason = "a scene that cannot go on has failed; the profile is reported")]
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use alloy::primitives::{Address, B256, keccak256};
+use alloy::signers::local::PrivateKeySigner;
+use dvp_chain_indexer::deploy::{Deployment, TokenSpec, fund_gas};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::Outcome;
+use super::manners::Manners;
+use super::profile::Profile;
+use crate::crash::rest::fiat_order;
+use crate::dice::Dice;
+use crate::progress;
+use crate::rpc::Rpc;
+use crate::scenes::endpoint::Endpoint;
+use crate::scenes::partner::Partner;
+use crate::scenes::served::{Ground, ServedProcess};
+
+/// What a run says of its progress: each of `run`'s phases.
+pub(super) const STEPS: u32 = 6;
+/// Wallets of the burst; each phase has a wallet for each of its orders.
+const BURST: usize = 20;
+const WALLETS: usize = 48;
+const INVENTORY: u64 = 100_000_000_000;
+/// How long an order may take to its end, and the receipts of all to their finality.
+const ENDS_WITHIN: Duration = Duration::from_secs(300);
+/// How long the door may refuse an order for now.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+/// How long an endpoint stands still: longer than a call may take.
+const STILL_FOR: Duration = Duration::from_secs(12);
+const DEAR_WEI: u64 = 150_000_000_000;
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// Tokens for money, to an account and the status in which its order ends.
+    Money(&'static str, &'static str),
+    /// Tokens for other tokens.
+    Tokens,
+    /// Money for tokens.
+    FromMoney,
+}
+
+const EVERY_KIND: [Kind; 6] = [
+    STRAIGHT,
+    Kind::Money("000123450002", "failed"),
+    Kind::Money("000123450003", "failed"),
+    Kind::Money("000123450006", "completed"),
+    Kind::Tokens,
+    Kind::FromMoney,
+];
+const STRAIGHT: Kind = Kind::Money("000123456789", "completed");
+
+impl Kind {
+    const fn ends(self) -> &'static str {
+        match self {
+            Self::Money(_, status) => status,
+            Self::Tokens | Self::FromMoney => "completed",
+        }
+    }
+}
+
+struct Scene {
+    ground: Ground,
+    node: Rpc,
+    endpoints: [Endpoint; 2],
+    deployment: Deployment,
+    seen: Box<Value>,
+    partner: Partner,
+    service: ServedProcess,
+    next_wallet: usize,
+    accepted: Vec<(String, Kind)>,
+    outcome: Outcome,
+}
+
+pub(super) async fn run(profile: Profile, seed: u64, binary: PathBuf, dir: &Path) -> Outcome {
+    let mut dice = Dice::new(seed);
+    let (depth, final_lag) = (profile.reorg_depth, profile.final_lag.unwrap_or_default());
+    let name = profile.name;
+    let step = |what: &str| progress::done(format!("{name}: {what}"));
+    let mut scene = Scene::prepare(profile, seed, binary, dir).await;
+    // What a reorganization must not take with it: contracts, wallets, approvals.
+    scene.mine(depth + 4).await;
+    step("contracts deployed");
+    scene.submit(&EVERY_KIND).await;
+    scene.all_end().await;
+    step("orders of every kind");
+    let mut burst = vec![STRAIGHT; BURST - EVERY_KIND.len()];
+    burst.extend(EVERY_KIND);
+    dice.shuffle(&mut burst);
+    scene.submit(&burst).await;
+    tokio::time::sleep(dice.millis(3_000)).await;
+    step("burst");
+    if depth > 0 {
+        scene.call("anvil_reorg", json!([depth, []])).await;
+        step("reorganization");
+    } else {
+        step("no reorganization: its blocks are final at once");
+    }
+    scene.all_end().await;
+    scene.call("anvil_setNextBlockBaseFeePerGas", json!([format!("{DEAR_WEI:#x}")])).await;
+    scene.submit(&[STRAIGHT, STRAIGHT, Kind::Tokens, Kind::FromMoney]).await;
+    scene.all_end().await;
+    step("dear gas");
+    scene.endpoints[0].stand_still(true);
+    scene.submit(&[STRAIGHT, Kind::Tokens]).await;
+    tokio::time::sleep(STILL_FOR).await;
+    scene.endpoints[0].stand_still(false);
+    scene.all_end().await;
+    scene.all_final(final_lag).await;
+    step("an endpoint that stands still");
+    scene.judged().await
+}
+
+impl Scene {
+    async fn prepare(profile: Profile, seed: u64, binary: PathBuf, dir: &Path) -> Self {
+        let ground = Ground::at(binary, dir).await;
+        let url = ground.anvil.rpc_url();
+        let settings = profile.settings.clone();
+        let endpoints =
+            [Endpoint::like(Manners::of(profile.clone())).await, Endpoint::like(Manners::of(profile)).await];
+        endpoints.iter().for_each(|endpoint| endpoint.lead_to(&url));
+        let tokens = [("USDC", "USD Coin"), ("USDT", "Tether USD")].map(|(symbol, name)| TokenSpec {
+            symbol: symbol.into(),
+            name: name.into(),
+            decimals: 6,
+        });
+        let first = ground.deployment.tokens[0].address.to_string();
+        let deployment = ground.deploy_over(&endpoints[0].url(), tokens, INVENTORY).await;
+        let wallet = |n: usize| PrivateKeySigner::from_bytes(&keccak256(format!("{seed}/{n}")));
+        let wallets: Vec<PrivateKeySigner> = (0..WALLETS).map(wallet).collect::<Result<_, _>>().unwrap();
+        let addresses: Vec<Address> = wallets.iter().map(PrivateKeySigner::address).collect();
+        fund_gas(&url, &addresses, "1000000000000000000000".parse().unwrap()).await.unwrap();
+        ground.fund(&deployment, &wallets, 1_000_000_000).await;
+        let [usdc, usdt] = [0, 1].map(|n| deployment.tokens[n].address.to_string());
+        let urls = format!("rpc_urls = [\"{}\", \"{}\"]", endpoints[0].url(), endpoints[1].url());
+        let config = ground.configured(&[
+            (&format!("rpc_urls = [\"{url}\", \"env:SERVED_NODE\"]"), urls),
+            ("poll_interval = \"200ms\"", format!("poll_interval = \"200ms\"\n{settings}")),
+            (&first, usdc),
+        ]);
+        ground.write("dvp.toml", &format!("{config}{}", more_of_the_market(&usdt)));
+        let keys = ground.furnish();
+        let inventory = INVENTORY.to_string();
+        for (owner, asset) in [
+            (["provider", "deposit", "--provider", "north"], "USDC"),
+            (["provider", "deposit", "--provider", "north"], "USDT"),
+            (["partner", "deposit", "--name", "acme"], "USD"),
+        ] {
+            let id = format!("opening-{asset}");
+            let deposit = ["--asset", asset, "--amount-minor", &inventory, "--id", &id];
+            ground.said(&[&owner[..], &deposit].concat());
+        }
+        let mut service = ground.serve("api,indexer,worker");
+        let http = service.ready().await.unwrap();
+        let seen = Box::new(ground.seen(&format!("http://{http}"), &keys, &deployment, &wallets));
+        Self {
+            node: Rpc::new(&url),
+            partner: Partner::of(&seen),
+            ground,
+            endpoints,
+            deployment,
+            seen,
+            service,
+            next_wallet: 0,
+            accepted: Vec::new(),
+            outcome: Outcome::default(),
+        }
+    }
+
+    async fn call(&self, method: &str, params: Value) {
+        self.node.one(method, params).await.unwrap();
+    }
+
+    async fn mine(&self, blocks: u64) {
+        self.call("anvil_mine", json!([format!("{blocks:#x}")])).await;
+    }
+
+    async fn order(&self, wallet: usize, kind: Kind) -> Value {
+        let token = |n: usize| {
+            let token = &self.deployment.tokens[n];
+            json!({"type": "erc20", "symbol": token.symbol, "address": token.address, "chain": "anvil"})
+        };
+        match kind {
+            Kind::Money(account, _) => self.partner.order(&self.seen, wallet, account).await,
+            Kind::Tokens => {
+                let mut order = self.partner.order(&self.seen, wallet, "").await;
+                order.as_object_mut().unwrap().remove("beneficiary");
+                order["outputAsset"] = token(1);
+                order["minOutputAmountMinor"] = json!("99000000");
+                order
+            }
+            Kind::FromMoney => {
+                let mut order = fiat_order("000123456789").unwrap();
+                order["outputAsset"] = token(0);
+                order["minOutputAmountMinor"] = json!("99000000");
+                let receiver = keccak256(order["intentId"].to_string());
+                order["outputRecipient"] = json!(Address::from_word(B256::from(receiver)));
+                order
+            }
+        }
+    }
+
+    /// Submits orders side by side, each of another wallet. What is refused is counted by its reason.
+    async fn submit(&mut self, kinds: &[Kind]) {
+        let from = self.next_wallet;
+        self.next_wallet += kinds.len();
+        assert!(self.next_wallet <= WALLETS, "a wallet for each order");
+        let scene = &*self;
+        let submitted = kinds.iter().enumerate().map(async |(n, kind)| {
+            let order = scene.order(from + n, *kind).await;
+            let until = Instant::now() + REFUSED_FOR;
+            loop {
+                let (status, answer) = scene.partner.submit(&order).await;
+                if status == 202 {
+                    return Ok((order["clientReference"].as_str().unwrap().to_owned(), *kind));
+                }
+                if status != 503 || Instant::now() > until {
+                    let code = &answer["error"]["code"];
+                    return Err((status, code.as_str().map(str::to_owned), answer));
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        });
+        for submitted in join_all(submitted).await {
+            match submitted {
+                Ok(accepted) => self.accepted.push(accepted),
+                Err((503, Some(code), _)) => *self.outcome.orders.entry(code).or_default() += 1,
+                Err((status, _, answer)) => {
+                    self.outcome.broken.push(format!("refused with {status}: {answer}"))
+                }
+            }
+        }
+    }
+
+    /// The orders that were accepted and for which this is not so within the time.
+    async fn lacking(&self, within: Duration, is_so: impl Fn(&Value) -> bool) -> Vec<(Kind, Value)> {
+        let until = Instant::now() + within;
+        let looked = self.accepted.iter().map(async |(reference, kind)| {
+            loop {
+                let (_, execution) = self.partner.get(&format!("/v1/executions/{reference}")).await;
+                if is_so(&execution) {
+                    return None;
+                }
+                if Instant::now() > until {
+                    return Some((*kind, execution));
+                }
+                tokio::time::sleep(Duration::from_millis(400)).await;
+            }
+        });
+        join_all(looked).await.into_iter().flatten().collect()
+    }
+
+    async fn all_end(&self) {
+        let open = self.lacking(ENDS_WITHIN, |execution| {
+            matches!(execution["status"].as_str(), Some("completed" | "failed"))
+        });
+        let open = open.await;
+        assert!(open.is_empty(), "{} orders do not end, as {:?}", open.len(), open.first());
+    }
+
+    /// Makes blocks until the receipts of all that was completed are final.
+    async fn all_final(&mut self, final_lag: u64) {
+        let until = Instant::now() + ENDS_WITHIN;
+        let is_final =
+            |execution: &Value| execution["status"] == "failed" || !execution["finality"].is_null();
+        loop {
+            self.mine(final_lag + 2).await;
+            let open = self.lacking(Duration::from_secs(3), is_final).await;
+            let Some(first) = open.first() else { return };
+            assert!(Instant::now() < until, "{} receipts are not final, as {first:?}", open.len());
+        }
+    }
+
+    /// Each order has ended as it must, the chain is followed, and ledger, contracts and wallets agree.
+    async fn judged(mut self) -> Outcome {
+        for (reference, kind) in &self.accepted {
+            let (_, execution) = self.partner.get(&format!("/v1/executions/{reference}")).await;
+            let status = execution["status"].as_str().unwrap_or_default();
+            *self.outcome.orders.entry(status.to_owned()).or_default() += 1;
+            if status != kind.ends() {
+                self.outcome.broken.push(format!("{kind:?} ended otherwise: {execution}"));
+            }
+        }
+        let halted: i64 = self.ground.one("select count(*) from chain_cursor where halted is not null").await;
+        if halted > 0 {
+            self.outcome.broken.push("the chain is halted".to_owned());
+        }
+        let found = self.ground.printed(&["reconcile", "--json"]);
+        let found: Value = serde_json::from_str(&found).unwrap_or_default();
+        let breaks = found["breaks"].as_array().cloned().unwrap_or_default();
+        // A conversion whose order failed afterwards is the house's position.
+        let odd = breaks.iter().filter(|found| found["type"] != "converted_not_used");
+        self.outcome.broken.extend(odd.map(|found| format!("break: {found}")));
+        for manners in self.endpoints.iter().filter_map(Endpoint::manners) {
+            for (reason, count) in manners.refused() {
+                *self.outcome.refused.entry(reason).or_default() += count;
+            }
+        }
+        self.service.terminate();
+        self.service.ended_well().await;
+        self.outcome
+    }
+}
+
+/// Another token, and the pairs that orders of it and of money are of.
+fn more_of_the_market(address: &str) -> String {
+    format!(
+        r#"
+[[assets]]
+symbol = "USDT"
+exponent = 6
+chain = "anvil"
+address = "{address}"
+[[pairs]]
+base = "USDC"
+quote = "USDT"
+reference_price = "1"
+protocol_fee_bps = 5
+payout_fee_minor = "0"
+[[pairs]]
+base = "USD"
+quote = "USDC"
+reference_price = "1"
+protocol_fee_bps = 5
+payout_fee_minor = "0"
+"#
+    )
+}
