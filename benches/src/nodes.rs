@@ -10,12 +10,9 @@ use clap::Args;
 use futures_util::FutureExt as _;
 
 use crate::drill::{Drill, Program, Report, said};
+use crate::scenes::profile::Profile;
 
-pub(crate) mod manners;
-mod profile;
 mod scene;
-
-use profile::Profile;
 
 #[derive(Debug, Clone, Args)]
 pub struct NodesDrill {

@@ -46,8 +46,6 @@ mod signer;
 mod slots;
 mod work;
 
-pub(crate) use slots::is_too_early;
-
 use crate::config::ChainConfig;
 use crate::lease_guard::{self, Backoff};
 use crate::orders::Malformed;

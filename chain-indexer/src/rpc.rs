@@ -21,8 +21,10 @@ use std::iter::repeat;
 use std::time::Duration;
 
 mod announced;
+mod refusal;
 mod transport;
 
+pub(crate) use refusal::{SendRejection, refusal};
 pub(crate) use transport::without_secrets;
 
 use transport::HttpTransport;

@@ -12,14 +12,14 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::Outcome;
-use super::manners::Manners;
-use super::profile::Profile;
 use crate::crash::rest::fiat_order;
 use crate::dice::Dice;
 use crate::progress;
 use crate::rpc::Rpc;
 use crate::scenes::endpoint::Endpoint;
+use crate::scenes::manners::Manners;
 use crate::scenes::partner::Partner;
+use crate::scenes::profile::Profile;
 use crate::scenes::served::{Ground, ServedProcess};
 
 /// What a run says of its progress: each of `run`'s phases.

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::manners::{Limited, Manners, Upstream};
 use super::sandbox::Sandbox;
-use crate::nodes::manners::{Limited, Manners};
 
 /// What an endpoint says in place of the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct Endpoint {
     serving: JoinHandle<()>,
 }
 
-pub(crate) struct EndpointPlace {
+struct EndpointPlace {
     client: reqwest::Client,
     node: OnceLock<String>,
     manners: Option<Manners>,
@@ -136,9 +136,11 @@ impl EndpointPlace {
         let passed = passed.map_err(|_| StatusCode::BAD_GATEWAY)?.json().await;
         passed.map_err(|_| StatusCode::BAD_GATEWAY)
     }
+}
 
+impl Upstream for EndpointPlace {
     /// The answer to a call, or the node's to all calls of a request.
-    pub(crate) async fn said(&self, request: Value) -> Result<Value, StatusCode> {
+    async fn said(&self, request: Value) -> Result<Value, StatusCode> {
         // Until the node is known, nothing is answered well.
         let node = self.node.get().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
         let lie = *self.lie.lock().unwrap();
@@ -164,7 +166,7 @@ async fn answer(State(place): State<Arc<EndpointPlace>>, body: String) -> Respon
         return StatusCode::BAD_REQUEST.into_response();
     };
     let answered = match &place.manners {
-        Some(manners) => match manners.exchange(&request, &place).await {
+        Some(manners) => match manners.exchange(&request, &*place).await {
             Ok(answered) => answered,
             Err(Limited { retry_after }) => {
                 let words = "Too Many Requests";

@@ -1,8 +1,7 @@
 //! Several transactions at once: an account sends them with consecutive nonces, and they are awaited together.
 
 use super::DeployError;
-use crate::relayer::is_too_early;
-use crate::rpc;
+use crate::rpc::{self, SendRejection, refusal};
 use crate::signing::{self, Fees, Unsigned};
 use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder as _;
@@ -116,7 +115,7 @@ impl<'a> DeployBatch<'a> {
         let deadline = Instant::now() + MINED_WITHIN;
         // Some nodes take a few nonces at a time.
         while let Err(error) = self.provider.send_raw_transaction(&signed.raw).await {
-            let is_early = matches!(&error, RpcError::ErrorResp(refused) if is_too_early(&refused.message));
+            let is_early = matches!(&error, RpcError::ErrorResp(refused) if refusal(&refused.message) == SendRejection::Early);
             if !is_early || Instant::now() >= deadline {
                 return Err(error.into());
             }

@@ -200,7 +200,8 @@ pub(super) async fn reopen_above(
 /// it is too late for it. An anchor is due once each transaction that ever carried it is final and judged, or given up.
 ///
 /// The subquery on the entity computes with the chain and the state, so that the planner can only use the entity's index,
-/// whatever its statistics: by an index of open commands it would read all of them for each.
+/// whatever its statistics: by an index of open commands it would read all of them for each. That on an anchor's
+/// transactions is an aggregate, so that they are not read for all anchors at once.
 pub async fn list_ready_commands(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -242,11 +243,10 @@ pub async fn list_ready_commands(
                                      = (carried.chain_id, carried.signer, carried.nonce)
                where before.chain_id = $1 and before.wallet = command.wallet and before.state = 'sent'
                  and before.permit_nonce < command.permit_nonce and slot.state in ('signed', 'broadcast')))
-           and (kind <> 'anchor' or not exists (
-               select from slot_command carried
-               join nonce_slot slot using (chain_id, signer, nonce)
-               where carried.command_id = command.id
-                 and (slot.state in ('signed', 'broadcast', 'mined') or slot.state = 'final' and not slot.judged)))
+           and (kind <> 'anchor' or (
+               select bool_or(slot.state in ('signed', 'broadcast', 'mined') or slot.state = 'final' and not slot.judged)
+               from slot_command carried join nonce_slot slot using (chain_id, signer, nonce)
+               where carried.command_id = command.id) is not true)
          order by not_before, id
          limit $5";
     let parameters =

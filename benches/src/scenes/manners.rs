@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use super::profile::{HashForm, Profile, RevertData, Words};
 use crate::rpc::number;
-use crate::scenes::endpoint::EndpointPlace;
 
 /// Methods whose last parameter is a block.
 const AT_A_BLOCK: [&str; 5] =
@@ -35,6 +34,11 @@ pub(crate) struct Manners {
 
 type Answered = Result<Value, StatusCode>;
 
+/// The node behind.
+pub(crate) trait Upstream: Sync {
+    fn said(&self, call: Value) -> impl Future<Output = Answered> + Send;
+}
+
 impl Manners {
     pub(crate) fn of(profile: Profile) -> Self {
         Self { profile, requests: AtomicU64::new(0), numbers: Mutex::default(), refused: Mutex::default() }
@@ -48,7 +52,7 @@ impl Manners {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
     }
 
-    pub(crate) async fn exchange(&self, request: &Value, node: &EndpointPlace) -> Result<Answered, Limited> {
+    pub(crate) async fn exchange(&self, request: &Value, node: &impl Upstream) -> Result<Answered, Limited> {
         let turn = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         if self.profile.limited_one_in.is_some_and(|one_in| turn % one_in == 0) {
             self.note("limited");
@@ -71,7 +75,7 @@ impl Manners {
         Ok(Ok(Value::Array(answers)))
     }
 
-    async fn one(&self, call: &Value, lag: u64, node: &EndpointPlace) -> Answered {
+    async fn one(&self, call: &Value, lag: u64, node: &impl Upstream) -> Answered {
         let head = number(&asked(node, "eth_blockNumber", json!([])).await?).unwrap_or_default();
         let head = head.saturating_sub(lag);
         if let Some(refused) = self.refuses(call, head, node).await? {
@@ -118,7 +122,7 @@ impl Manners {
         &self,
         call: &Value,
         head: u64,
-        node: &EndpointPlace,
+        node: &impl Upstream,
     ) -> Result<Option<Words>, StatusCode> {
         let Profile { words, .. } = &self.profile;
         let method = call["method"].as_str().unwrap_or_default();
@@ -187,7 +191,7 @@ impl Manners {
     async fn refuses_transaction(
         &self,
         raw: &Value,
-        node: &EndpointPlace,
+        node: &impl Upstream,
     ) -> Result<Option<Words>, StatusCode> {
         let Profile { words, tx_bytes_max, tx_gas_max, tip_min_wei, nonces_ahead, .. } = &self.profile;
         let raw = raw.as_str().and_then(|text| text.parse::<Bytes>().ok()).unwrap_or_default();
@@ -272,7 +276,7 @@ impl Manners {
     }
 }
 
-async fn asked(node: &EndpointPlace, method: &str, params: Value) -> Answered {
+async fn asked(node: &impl Upstream, method: &str, params: Value) -> Answered {
     let answer = node.said(json!({"jsonrpc": "2.0", "id": 0, "method": method, "params": params})).await?;
     Ok(answer["result"].clone())
 }
