@@ -30,6 +30,8 @@ const WALLETS: usize = 48;
 const INVENTORY: u64 = 100_000_000_000;
 /// How long an order may take to its end, and the receipts of all to their finality.
 const ENDS_WITHIN: Duration = Duration::from_secs(300);
+/// How long the books may take to agree with the chain.
+const AGREED_WITHIN: Duration = Duration::from_secs(120);
 /// How long the door may refuse an order for now.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 /// How long an endpoint stands still: longer than a call may take.
@@ -114,7 +116,7 @@ pub(super) async fn run(profile: Profile, seed: u64, binary: PathBuf, dir: &Path
     scene.all_end().await;
     scene.all_final(final_lag).await;
     step("an endpoint that stands still");
-    scene.judged().await
+    scene.judged(final_lag).await
 }
 
 impl Scene {
@@ -265,7 +267,7 @@ impl Scene {
     }
 
     /// Makes blocks until the receipts of all that was completed are final.
-    async fn all_final(&mut self, final_lag: u64) {
+    async fn all_final(&self, final_lag: u64) {
         let until = Instant::now() + ENDS_WITHIN;
         let is_final =
             |execution: &Value| execution["status"] == "failed" || !execution["finality"].is_null();
@@ -277,8 +279,20 @@ impl Scene {
         }
     }
 
+    /// What the comparison of ledger, contracts and wallets finds, but for a conversion whose order failed afterwards: that
+    /// is the house's position.
+    fn odd_breaks(&self) -> Vec<String> {
+        let printed = self.ground.printed(&["reconcile", "--json"]);
+        let found: Value = serde_json::from_str(&printed).unwrap_or_default();
+        let Some(breaks) = found["breaks"].as_array() else {
+            return vec![format!("no comparison: {printed}")];
+        };
+        let odd = breaks.iter().filter(|found| found["type"] != "converted_not_used");
+        odd.map(|found| format!("break: {found}")).collect()
+    }
+
     /// Each order has ended as it must, the chain is followed, and ledger, contracts and wallets agree.
-    async fn judged(mut self) -> Outcome {
+    async fn judged(mut self, final_lag: u64) -> Outcome {
         for (reference, kind) in &self.accepted {
             let (_, execution) = self.partner.get(&format!("/v1/executions/{reference}")).await;
             let status = execution["status"].as_str().unwrap_or_default();
@@ -291,12 +305,15 @@ impl Scene {
         if halted > 0 {
             self.outcome.broken.push("the chain is halted".to_owned());
         }
-        let found = self.ground.printed(&["reconcile", "--json"]);
-        let found: Value = serde_json::from_str(&found).unwrap_or_default();
-        let breaks = found["breaks"].as_array().cloned().unwrap_or_default();
-        // A conversion whose order failed afterwards is the house's position.
-        let odd = breaks.iter().filter(|found| found["type"] != "converted_not_used");
-        self.outcome.broken.extend(odd.map(|found| format!("break: {found}")));
+        // What a reorganization took back last is anchored again once its transaction is final.
+        let until = Instant::now() + AGREED_WITHIN;
+        let mut odd = self.odd_breaks();
+        while !odd.is_empty() && Instant::now() < until {
+            self.mine(final_lag + 2).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            odd = self.odd_breaks();
+        }
+        self.outcome.broken.extend(odd);
         for manners in self.endpoints.iter().filter_map(Endpoint::manners) {
             for (reason, count) in manners.refused() {
                 *self.outcome.refused.entry(reason).or_default() += count;

@@ -54,12 +54,12 @@ impl Manners {
 
     pub(crate) async fn exchange(&self, request: &Value, node: &impl Upstream) -> Result<Answered, Limited> {
         let turn = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.profile.limited_one_in.is_some_and(|one_in| turn % one_in == 0) {
+        if self.profile.limited_one_in.is_some_and(|one_in| turn.is_multiple_of(one_in)) {
             self.note("limited");
             return Err(Limited { retry_after: self.profile.retry_after_secs });
         }
         // Every other machine behind the URL is late.
-        let lag = if turn % 2 == 0 { self.profile.lag } else { 0 };
+        let lag = if turn.is_multiple_of(2) { self.profile.lag } else { 0 };
         let Value::Array(calls) = request else { return Ok(self.one(request, lag, node).await) };
         if self.profile.batch_max.is_some_and(|most| calls.len() > most) {
             let refused = self.refusal("batch", self.profile.words.batch.as_ref(), self.profile.batch_max);
