@@ -6,17 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::currency::{AccountNumber, account_number, is_bic, is_country};
 use crate::names::names;
+pub use crate::scheme::PayoutMethod;
 use crate::scheme::Scheme;
-
-names! {
-    pub enum PayoutMethod {
-        Wire = "wire",
-        Swift = "swift",
-        Ach = "ach",
-        Sepa = "sepa",
-        SepaInstant = "sepa_instant",
-    }
-}
 
 /// Missing fields are `None`, not an error: the contract gives each its own rejection reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,18 @@
 //! the addresses of November 2026 (Swift); the Fedwire Funds Service's format of pacs.008; the Nacha Operating Rules,
 //! appendix three.
 
-use crate::beneficiary::PayoutMethod;
 use crate::calendar::Calendar;
+use crate::names::names;
+
+names! {
+    pub enum PayoutMethod {
+        Wire = "wire",
+        Swift = "swift",
+        Ach = "ach",
+        Sepa = "sepa",
+        SepaInstant = "sepa_instant",
+    }
+}
 
 /// What beside letters and digits of ASCII every scheme takes, in every field.
 pub const MARKS: &str = "/-?:().,'+ ";
