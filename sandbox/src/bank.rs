@@ -158,6 +158,10 @@ impl Bank {
     pub async fn turn(&self) -> io::Result<()> {
         let mut orders = fs::read_dir(self.folder.outbox()).await?;
         while let Some(entry) = orders.next_entry().await? {
+            // As a bank's poller does, it leaves what is still being written, and the service's probes.
+            if entry.file_name().to_string_lossy().starts_with('.') {
+                continue;
+            }
             let is_recall = recalls::is_recall(&fs::read(entry.path()).await?);
             let received = if is_recall { &self.recalls } else { &self.received };
             let mut to = received.join(entry.file_name());

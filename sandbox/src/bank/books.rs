@@ -59,13 +59,17 @@ impl Books {
         Ok(fs::read_dir(self.root.join("entries")).await?.next_entry().await?.is_none())
     }
 
-    /// The statements so far.
+    /// The statements so far, by time.
     pub(super) async fn sent(&self) -> io::Result<Vec<StatementOf>> {
         let (mut all, mut entries) = (Vec::new(), fs::read_dir(self.root.join("statements")).await?);
         while let Some(entry) = entries.next_entry().await? {
-            let (statement, _): (StatementOf, Vec<String>) = json(&fs::read(entry.path()).await?)?;
-            all.push(statement);
+            // What is still being written has a dot at its beginning.
+            if !entry.file_name().to_string_lossy().starts_with('.') {
+                let (statement, _): (StatementOf, Vec<String>) = json(&fs::read(entry.path()).await?)?;
+                all.push(statement);
+            }
         }
+        all.sort_by_key(|statement| statement.from);
         Ok(all)
     }
 

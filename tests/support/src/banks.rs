@@ -130,8 +130,10 @@ async fn check_payments(
     for (execution, id, amount, alarm) in payments {
         let ending = endings[&execution];
         let lines = statements.iter().flat_map(|one| &one.lines);
-        let moved: Vec<i64> =
+        let mut moved: Vec<i64> =
             lines.filter(|line| line.end_to_end_id.as_ref() == Some(&id)).map(|line| line.amount).collect();
+        // A payment and its return may have the same time.
+        moved.sort_unstable();
         let wanted = match ending {
             "0002" => vec![],
             "0013" => vec![-amount, amount - profile.return_deducts_minor],
