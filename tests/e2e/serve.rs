@@ -63,6 +63,19 @@ async fn two_processes_share_the_roles_and_stop_gracefully() {
     partner.settled(&order).await;
     let balance = ground.said(&["provider", "balance", "--provider", "north", "--asset", "USD"]);
     assert_eq!(balance["reservedMinor"], "0");
+    // Both run with this configuration, and would not with another one.
+    let config = read(&ground.path("dvp.toml"));
+    for (window, is_alike) in [("1h", true), ("2h", false)] {
+        let changed = ("fill_window = \"1h\"", format!("fill_window = \"{window}\""));
+        ground.write("dvp.toml", &replaced(&config, &[changed]));
+        let report: Value = serde_json::from_str(&ground.printed(&["doctor", "--json"])).unwrap();
+        let checks = report["checks"].as_array().unwrap();
+        let check = checks.iter().find(|check| check["name"] == "processes").unwrap();
+        let detail = check["detail"].as_str().unwrap();
+        assert_eq!(check["ok"], is_alike, "{detail}");
+        assert!(detail.contains(if is_alike { "2 run" } else { "indexer worker" }), "{detail}");
+    }
+    ground.write("dvp.toml", &config);
 
     let body = json!({"requestId": "r", "actorId": "a", "source": "USDC", "target": "USD", "amount": "1",
                       "side": "sell"})
