@@ -72,14 +72,10 @@ impl Wanted {
         !self.given.one(about::EACH).is_empty()
     }
 
-    /// What each item is called, and whether it is chosen. A form that was just opened has all of them.
-    fn items(&self) -> Vec<(String, bool)> {
-        let chosen = self.given.all(about::ITEM);
+    /// What each item is called.
+    fn items(&self) -> Vec<String> {
         let named = self.given.values(about::EACH).next().unwrap_or_default();
-        let names = self.given.values(named).enumerate();
-        names
-            .map(|(at, name)| (name.to_owned(), chosen.is_empty() || chosen.contains(&at.to_string())))
-            .collect()
+        self.given.values(named).map(ToOwned::to_owned).collect()
     }
 
     /// The fields of one item.
@@ -201,17 +197,10 @@ impl Wanted {
             hidden.extend(self.given.values(name).map(|value| Field::hidden(name, value)));
         }
         if self.is_bulk() {
-            let items = self.items();
-            let numbered = items.iter().enumerate();
-            hidden.push(Field {
-                kind: "set",
-                options: numbered.clone().map(|(at, (name, _))| (at.to_string(), name.clone())).collect(),
-                chosen: numbered
-                    .filter(|(_, (_, is_chosen))| *is_chosen)
-                    .map(|(at, _)| at.to_string())
-                    .collect(),
-                ..Field::text(about::ITEM, "About each of")
-            });
+            let numbered = self.items().into_iter().enumerate();
+            let options: Vec<(String, String)> = numbered.map(|(at, name)| (at.to_string(), name)).collect();
+            let chosen = options.iter().map(|(at, _)| at.clone()).collect();
+            hidden.push(Field { kind: "set", options, chosen, ..Field::text(about::ITEM, "About each of") });
         }
         hidden
     }
@@ -456,16 +445,22 @@ async fn perform_each(wanted: &Wanted, uri: &Uri, console: &Console, operator: &
     if items.len() > ITEMS_MAX {
         return Err(PageError::Invalid(format!("At most {ITEMS_MAX} at once.")));
     }
+    let chosen = wanted.given.all(about::ITEM);
     let mut rows = Vec::new();
-    for (at, (name, _)) in items.iter().enumerate().filter(|(_, (_, is_chosen))| *is_chosen) {
+    for (at, name) in items.iter().enumerate().filter(|(at, _)| chosen.contains(&at.to_string())) {
         let mut one = Wanted::of(uri, wanted.item(at))?;
         let Some(read) = one.read(console) else {
             let problems: Vec<String> = one.problems.into_iter().map(|(_, problem)| problem).collect();
             rows.push(vec![Cell::found(name), Cell::toned(sentence(&problems.join(" ")), "bad")]);
             continue;
         };
-        let mut conn = console.acting().await?;
-        let done = dvp_ops::perform(&mut conn, &console.house, &caller(operator), one.spec.name, &read).await;
+        let done = match console.acting().await {
+            Ok(mut conn) => {
+                dvp_ops::perform(&mut conn, &console.house, &caller(operator), one.spec.name, &read).await
+            }
+            // What was done before it is told.
+            Err(_) => Err(Refusal::Unavailable),
+        };
         rows.push(vec![
             Cell::found(name),
             match done {

@@ -408,6 +408,9 @@ async fn one_form_does_the_same_about_each_chosen_row_and_a_refused_one_leaves_t
         .filter(|(_, (_, value))| *value != references[2])
         .map(|(at, _)| at.to_string())
         .collect();
+    let none: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let none = scene.form("execution resolve", &[&none[..], &[("reason", "none")]].concat(), &cookie).await;
+    assert!(none.body.contains("Nothing was chosen."), "{}", none.body);
     fields.extend(chosen.into_iter().map(|at| ("_item".to_owned(), at)));
     fields.push(("reason".to_owned(), "the bank was away".to_owned()));
     let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
