@@ -137,3 +137,27 @@ comment on table rate_window is
     'The requests of each partner''s minute that its processes may answer together; a process takes a share and '
     'answers so many without asking again.';
 comment on column rate_window.granted is 'Requests that processes have taken.';
+
+create table request_log (
+    partner_id  text not null,
+    livemode    boolean not null,
+    id          uuid not null,
+    at          timestamptz not null,
+    key_id      text not null,
+    request_id  text not null,
+    method      text not null,
+    path        text not null,
+    status      integer not null,
+    code        text,
+    message     text,
+    millis      integer not null,
+    constraint request_log_pkey primary key (partner_id, livemode, id)
+);
+comment on table request_log is
+    'Requests over REST that changed something or were refused, kept for a week for their partner to read; in a '
+    'busy second some are left out.';
+comment on column request_log.id is 'Ordered by time.';
+comment on column request_log.request_id is 'Of the header X-Request-Id.';
+comment on column request_log.path is 'Without its query.';
+comment on column request_log.code is 'Of a refusal.';
+create index request_log_at_idx on request_log (at);

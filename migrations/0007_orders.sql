@@ -161,16 +161,19 @@ create table deposit_wait (
     livemode    boolean not null,
     chain_id    bigint not null,
     entity      bytea not null,
+    gate        bytea not null,
     depositor   text not null,
     least       numeric(39, 0) not null,
     tried       numeric(39, 0),
     not_before  timestamptz not null default now(),
     constraint deposit_wait_pkey primary key (reference),
-    constraint deposit_wait_entity_length check (octet_length(entity) = 32)
+    constraint deposit_wait_entity_length check (octet_length(entity) = 32),
+    constraint deposit_wait_gate_length check (octet_length(gate) = 20)
 );
 comment on table deposit_wait is
     'Orders of a chain''s coin that reserve nothing until their user has deposited the coin; then each is priced and '
     'filled, or ends.';
+comment on column deposit_wait.gate is 'The contract that takes the deposit.';
 comment on column deposit_wait.depositor is 'In lower case, as the gate''s events have it.';
 comment on column deposit_wait.least is 'The least deposit that is enough.';
 comment on column deposit_wait.tried is 'A deposit of this amount was not enough.';

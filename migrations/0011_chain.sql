@@ -7,6 +7,7 @@ create table chain_command (
     reference      text not null,
     intent_id      text not null,
     entity         bytea not null,
+    escrow         bytea not null,
     kind           text not null,
     payload        jsonb not null,
     not_before     timestamptz not null default now(),
@@ -28,9 +29,12 @@ create table chain_command (
     constraint chain_command_pkey primary key (id),
     constraint chain_command_reference_kind_key unique (reference, kind),
     constraint chain_command_entity_length check (octet_length(entity) = 32),
+    constraint chain_command_escrow_length check (octet_length(escrow) = 20),
     constraint chain_command_state_known check (state in ('pending', 'sent', 'done', 'failed'))
 );
 comment on table chain_command is 'Contract calls that the relayer is to make.';
+comment on column chain_command.escrow is
+    'Of the set of contracts that is called: the one that took the order.';
 comment on column chain_command.state is '`sent` while it is in a live transaction.';
 comment on column chain_command.tries is 'Transactions and simulations that did not reach the goal.';
 comment on column chain_command.trouble is 'Why the last one did not.';

@@ -27,6 +27,10 @@ create table bank_payment (
     returned_at       timestamptz,
     debt_paid_at      timestamptz,
     taken_back_at     timestamptz,
+    payee_check       text,
+    payee_name        text,
+    release_at        timestamptz,
+    released_at       timestamptz,
     uetr              text not null generated always as
         (lower(left(end_to_end_id, 12) || '4' || substr(end_to_end_id, 14, 3)
                || translate(substr(end_to_end_id, 17, 1), '0123456789ABCDEF', '89AB89AB89AB89AB')
@@ -37,6 +41,7 @@ create table bank_payment (
     constraint bank_payment_block_key unique (block_id),
     constraint bank_payment_status_known check (status in ('staged', 'sent', 'pending', 'paid', 'refused', 'returned')),
     constraint bank_payment_amount_positive check (amount > 0),
+    constraint bank_payment_payee_known check (payee_check in ('match', 'close_match', 'no_match', 'not_possible')),
     constraint bank_payment_contradicting_known check (contradicting in ('paid', 'refused'))
 );
 comment on table bank_payment is
@@ -64,6 +69,11 @@ comment on column bank_payment.debt_paid_at is
     'back.';
 comment on column bank_payment.taken_back_at is
     'When the bank took its return back, by its books; a return that was booked later is a new one.';
+comment on column bank_payment.payee_check is
+    'What the bank found when it compared the beneficiary''s name with that of the account''s holder.';
+comment on column bank_payment.payee_name is 'The holder''s name, when it nearly matches.';
+comment on column bank_payment.release_at is 'When the bank was allowed to make a payment whose payee it has verified.';
+comment on column bank_payment.released_at is 'When the release was in the bank''s folder.';
 comment on column bank_payment.uetr is
     'The UETR of its order without hyphens: the end-to-end id with the version and the variant of a UUID.';
 create index bank_payment_open_idx on bank_payment (ordered_at) where status in ('staged', 'sent', 'pending');
@@ -72,6 +82,8 @@ create index bank_payment_execution_idx on bank_payment (execution);
 create index bank_payment_contradicted_idx on bank_payment (execution)
     where contradicting is not null and closed_at is null;
 create index bank_payment_open_alarm_idx on bank_payment (updated_at) where alarm is not null and alarm_cleared_at is null;
+create index bank_payment_release_idx on bank_payment (release_at, end_to_end_id)
+    where release_at is not null and released_at is null;
 create index bank_payment_uetr_idx on bank_payment (uetr);
 -- Payments by the bank's own reference.
 create index bank_payment_bank_reference_idx on bank_payment (bank_reference) where bank_reference is not null;
@@ -97,6 +109,42 @@ comment on column bank_file.unknown is 'Number of unknown payments in it.';
 create index bank_file_name_idx on bank_file (name);
 create index bank_file_refused_idx on bank_file (taken_at) where refusal is not null or unknown > 0;
 create index bank_file_open_idx on bank_file (taken_at) where (refusal is not null or unknown > 0) and cleared_at is null;
+
+create table bank_file_part (
+    file        bytea not null,
+    number      integer not null,
+    why         text not null,
+    starts_at   integer,
+    ends_at     integer,
+    decision    text,
+    execution   text,
+    decided_at  timestamptz,
+    constraint bank_file_part_pkey primary key (file, number),
+    constraint bank_file_part_file_fkey foreign key (file) references bank_file (digest),
+    constraint bank_file_part_decision_known check (decision in ('applied', 'dismissed')),
+    constraint bank_file_part_decided check ((decision is null) = (decided_at is null)
+                                             and (execution is not null) = (decision is not distinct from 'applied'))
+);
+comment on table bank_file_part is
+    'Parts of the bank''s files that do not count; two operators decide about each.';
+comment on column bank_file_part.why is 'Why it does not count.';
+comment on column bank_file_part.starts_at is 'Where it stands in the document''s text, in bytes; null: it has no place there.';
+comment on column bank_file_part.execution is 'The order whose payment it counts for, by two operators.';
+
+create table bank_upload (
+    digest       bytea not null,
+    content      text not null,
+    uploaded_at  timestamptz not null default now(),
+    approved_at  timestamptz,
+    taken_at     timestamptz,
+    constraint bank_upload_pkey primary key (digest),
+    constraint bank_upload_digest_length check (octet_length(digest) = 32)
+);
+comment on table bank_upload is
+    'Statements that operators import by hand, as camt.053, until they are in the bank''s folder.';
+comment on column bank_upload.content is 'Empty once it is in the folder, and two days after it was not approved.';
+comment on column bank_upload.approved_at is 'When another operator approved it.';
+comment on column bank_upload.taken_at is 'When it was put into the folder''s inbox.';
 
 create table bank_folder (
     is_the_only  boolean not null default true,
@@ -203,6 +251,59 @@ create index bank_recall_unended_idx on bank_recall (execution)
     where closed_at is null
       and (contradicting is not null or status in ('approved', 'sent', 'pending', 'accepted', 'unrequested'));
 create index bank_recall_list_idx on bank_recall (approved_at, id);
+
+create table bank_received_recall (
+    id              text not null,
+    assigner        text not null,
+    request         text not null,
+    case_id         text,
+    case_creator    text,
+    message_id      text,
+    end_to_end_id   text not null,
+    uetr            text,
+    transaction_id  text,
+    amount          numeric(39, 0),
+    currency        text,
+    reason          text,
+    information     text,
+    file            bytea not null,
+    received_at     timestamptz not null default now(),
+    answer          text,
+    answer_reason   text,
+    answered_at     timestamptz,
+    staged_file     text,
+    giving_at       timestamptz,
+    sent_at         timestamptz,
+    constraint bank_received_recall_pkey primary key (id),
+    constraint bank_received_recall_request_key unique (assigner, request, end_to_end_id),
+    constraint bank_received_recall_amount_positive check (amount > 0),
+    constraint bank_received_recall_answer_known check (answer in ('accepted', 'rejected')),
+    constraint bank_received_recall_answered check ((answer is null) = (answered_at is null)),
+    constraint bank_received_recall_refused check ((answer is not distinct from 'rejected') = (answer_reason is not null)),
+    constraint bank_received_recall_sent_given
+        check ((sent_at is null or giving_at is not null)
+               and (giving_at is null or (answer is not null and staged_file is not null)))
+);
+comment on table bank_received_recall is
+    'Requests of a bank to give money back that its customer has paid to us (camt.056), and our answers (camt.029); an '
+    'answer moves no money: the bank debits the account.';
+comment on column bank_received_recall.assigner is 'Who asks: a BIC or a name.';
+comment on column bank_received_recall.request is 'The id that the assigner gave to its request: one that comes again counts once.';
+comment on column bank_received_recall.case_creator is 'Who has opened the case: a BIC or a name.';
+comment on column bank_received_recall.message_id is 'Of the message that ordered the payment.';
+comment on column bank_received_recall.end_to_end_id is 'Of the payment; empty: the request does not name it.';
+comment on column bank_received_recall.transaction_id is 'The first bank''s own id of the payment.';
+comment on column bank_received_recall.reason is 'A code of ISO''s list, or the bank''s own.';
+comment on column bank_received_recall.file is 'The digest of its file.';
+comment on column bank_received_recall.answer is 'By two operators; null: none yet.';
+comment on column bank_received_recall.staged_file is 'The only file of the answer that is moved to the bank.';
+comment on column bank_received_recall.giving_at is 'Since when the file may be at the bank.';
+create index bank_received_recall_open_idx on bank_received_recall (received_at, id) where answer is null;
+create index bank_received_recall_due_idx on bank_received_recall (answered_at, id)
+    where answer is not null and sent_at is null;
+create index bank_received_recall_list_idx on bank_received_recall (received_at, id);
+create trigger bank_received_recall_announced after insert or update on bank_received_recall
+    for each row execute function console_announce('breaks');
 
 create table bank_statement (
     id         bigint generated always as identity,

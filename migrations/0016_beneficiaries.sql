@@ -1,5 +1,5 @@
--- Recipients that a partner's orders name as bene_…:dest_…, entered by one operator and verified by another, and the
--- results of screening.
+-- Recipients that a partner's orders name as bene_…:dest_…, entered by an operator or the partner and verified by
+-- another operator, and the results of screening.
 
 create table beneficiary (
     id          text not null,
@@ -15,7 +15,7 @@ create table beneficiary (
     constraint beneficiary_id_form check (id ~ '^bene_[0-9a-z]+$'),
     constraint beneficiary_given check (length(trim(name)) > 0 and length(trim(created_by)) > 0)
 );
-comment on table beneficiary is 'Recipients that a partner''s orders name, entered by an operator.';
+comment on table beneficiary is 'Recipients that a partner''s orders name, entered by an operator or by the partner.';
 comment on column beneficiary.country is 'ISO 3166-1 alpha-2.';
 comment on column beneficiary.erased_at is 'When its personal data was erased.';
 create index beneficiary_partner_key on beneficiary (partner_id, created_at);

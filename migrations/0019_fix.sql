@@ -38,6 +38,10 @@ create table fix_session (
     repeated_order_age_secs     integer default 120,
     cancel_on_disconnect_secs   integer,
     drop_copy                   boolean not null default false,
+    ignored_fields              text,
+    time_precision              text not null default 'millis',
+    text_encoding               text not null default 'UTF-8',
+    cl_ord_id_per_day           boolean not null default false,
 
     next_in                     bigint not null default 1,
     next_out                    bigint not null default 1,
@@ -62,6 +66,8 @@ create table fix_session (
     constraint fix_session_order_age_range check (order_age_secs between 1 and 604800),
     constraint fix_session_repeated_order_age_range check (repeated_order_age_secs between 1 and 604800),
     constraint fix_session_cancel_on_disconnect_range check (cancel_on_disconnect_secs between 0 and 3600),
+    constraint fix_session_time_precision_known check (time_precision in ('seconds', 'millis', 'micros', 'nanos')),
+    constraint fix_session_text_encoding_known check (text_encoding in ('UTF-8', 'ISO-8859-1')),
     constraint fix_session_drop_copy_has_no_orders check (not drop_copy or cancel_on_disconnect_secs is null),
     constraint fix_session_numbers_begin_at_one check (next_in >= 1 and next_out >= 1),
     constraint fix_session_reach_in_order check (0 <= seen_out and 0 <= written_out)
@@ -90,11 +96,18 @@ comment on column fix_session.soft_messages_per_sec is 'Application messages a s
 comment on column fix_session.hard_messages_per_sec is 'Application messages a second beyond which the session ends.';
 comment on column fix_session.admin_messages_per_sec is 'Session messages a second beyond which the session ends.';
 comment on column fix_session.order_age_secs is 'The largest age of an order by TransactTime(60); null: any.';
+comment on column fix_session.ignored_fields is
+    'Tags, with commas between them, that are read and ignored; null: the list of docs/fix.md; empty: none.';
+comment on column fix_session.time_precision is 'The fraction of a second in the timestamps that are sent.';
+comment on column fix_session.text_encoding is
+    'The encoding of text on the wire, as MessageEncoding(347) names it; stored text is UTF-8.';
+comment on column fix_session.cl_ord_id_per_day is
+    'A ClOrdID is unique in a trading day and not for ever; once true, it stays true.';
 comment on column fix_session.repeated_order_age_secs is
     'The largest age, by TransactTime(60) and OrigSendingTime(122), of an order that may have been sent before '
     '(PossDupFlag, PossResend); null: any.';
 comment on column fix_session.cancel_on_disconnect_secs is
-    'How long after a disconnect orders that are not locking yet are cancelled; null: never.';
+    'How long after a disconnect orders that can be cancelled are cancelled; null: never.';
 comment on column fix_session.drop_copy is
     'Reports of all orders of the partner in its environment; no orders are accepted.';
 comment on column fix_session.next_in is 'The next MsgSeqNum(34) of the peer.';
@@ -118,29 +131,36 @@ create trigger fix_session_announced after insert or update of enabled, password
 -- Rows here and in `fix_order` are only added by a transaction that has updated the session's row, so no foreign key
 -- repeats it.
 create table fix_outbound (
-    session_id    text not null,
-    seq           bigint not null,
-    msg_type      text not null,
-    body          bytea not null,
-    sending_time  bigint not null,
-    constraint fix_outbound_pkey primary key (session_id, seq)
+    session_id       text not null,
+    seq              bigint not null,
+    msg_type         text not null,
+    body             bytea not null,
+    sending_time     bigint not null,
+    fraction_digits  smallint not null default 3,
+    constraint fix_outbound_pkey primary key (session_id, seq),
+    constraint fix_outbound_fraction_digits_known check (fraction_digits in (0, 3, 6, 9))
 );
 comment on table fix_outbound is
     'Application messages by their number, for resends; session messages are not stored, because a resend skips them.';
 comment on column fix_outbound.sending_time is 'Unix nanoseconds.';
+comment on column fix_outbound.fraction_digits is
+    'The digits of the second''s fraction that SendingTime(52) was sent with, and OrigSendingTime(122) repeats.';
 
 create table fix_order (
-    session_id  text not null,
-    cl_ord_id   text not null,
-    reference   text,
-    intent_id   text not null,
-    details     jsonb not null,
-    created_at  timestamptz not null default now(),
-    constraint fix_order_pkey primary key (session_id, cl_ord_id)
+    session_id   text not null,
+    cl_ord_id    text not null,
+    reference    text,
+    intent_id    text not null,
+    details      jsonb not null,
+    created_at   timestamptz not null default now(),
+    trading_day  integer not null default 0,
+    constraint fix_order_pkey primary key (session_id, cl_ord_id, trading_day)
 );
 comment on table fix_order is
-    'Orders by ClOrdID(11), which a session uses once for ever, even for a rejected order, and across resets of the '
-    'numbers.';
+    'Orders by ClOrdID(11), which a session uses once for ever, or once a trading day, even for a rejected order, and '
+    'across resets of the numbers.';
+comment on column fix_order.trading_day is
+    'The trading day on which the ClOrdID is used once, in days from 1970-01-01; 0: it is used once for ever.';
 comment on column fix_order.details is
     'The fields that later reports repeat: symbol, side, quantity, price, and the progress reported so far.';
 -- The follower of the feed finds the order of each event by the intent, for the sessions of all partners at once.
@@ -149,16 +169,18 @@ create index fix_order_routing_idx on fix_order (intent_id, session_id);
 create table fix_parked (
     session_id   text not null,
     cl_ord_id    text not null,
+    trading_day  integer not null default 0,
     position     bigint generated always as identity,
     message      bytea not null,
     received_at  timestamptz not null,
     bounds       jsonb not null,
-    constraint fix_parked_pkey primary key (session_id, cl_ord_id),
+    constraint fix_parked_pkey primary key (session_id, cl_ord_id, trading_day),
     constraint fix_parked_session_fkey foreign key (session_id) references fix_session (session_id)
 );
 comment on table fix_parked is
     'Orders that wait for a look-up of their wallet: written in the commit that takes the order''s MsgSeqNum(34) and '
     'deleted in the commit that decides the order, so that a later owner of the session continues.';
+comment on column fix_parked.trading_day is 'The trading day of the ClOrdID, as in `fix_order`.';
 comment on column fix_parked.position is 'The order of arrival, across resets of the numbers.';
 comment on column fix_parked.message is 'The NewOrderSingle as it was received.';
 comment on column fix_parked.bounds is
@@ -261,7 +283,8 @@ create trigger fix_session_changed
         max_slippage_bps, allowed_sources, client_cert_sha256, client_cert_names, logon_secret, logon_window_secs,
         soft_messages_per_sec, hard_messages_per_sec, admin_messages_per_sec, resend_request_chunk,
         last_msg_seq_num_processed, next_expected_msg_seq_num, max_latency_secs, schedule, drop_copy,
-        cancel_on_disconnect_secs
+        cancel_on_disconnect_secs, order_age_secs, repeated_order_age_secs, ignored_fields, time_precision,
+        text_encoding, cl_ord_id_per_day
     on fix_session for each row execute function fix_session_announce();
 create trigger fix_session_command_requested
     after insert on fix_session_command for each row execute function fix_session_announce();

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use dvp_core::operators::targets::Targets;
 use dvp_core::secrets::Vault;
 use dvp_domain::environment::Environment;
+use dvp_store::database::clock;
 use dvp_store::database::deployment::{self, EnvironmentMismatch};
 use dvp_store::database::pool::pool_options;
 use dvp_store::database::{Database, TlsFiles};
@@ -79,7 +80,9 @@ impl ServiceLocation {
     pub(crate) async fn pool(&self, connections: u32) -> anyhow::Result<PgPool> {
         let options = self.database()?.unbounded().await?;
         let pool = pool_options().max_connections(connections).connect_with(options).await;
-        pool.context("the database does not answer")
+        let pool = pool.context("the database does not answer")?;
+        self.follow_time(&mut *pool.acquire().await?).await?;
+        Ok(pool)
     }
 
     pub(crate) fn vault(&self) -> anyhow::Result<Vault> {
@@ -102,7 +105,17 @@ impl ServiceLocation {
     }
 
     pub(crate) async fn connect(&self) -> anyhow::Result<PgConnection> {
-        self.database()?.connect().await.context("the database does not answer")
+        let mut conn = self.database()?.connect().await.context("the database does not answer")?;
+        self.follow_time(&mut conn).await?;
+        Ok(conn)
+    }
+
+    /// A sandbox may be ahead of this machine.
+    async fn follow_time(&self, conn: &mut PgConnection) -> anyhow::Result<()> {
+        match self {
+            Self::Sandbox { .. } => Ok(clock::follow(conn).await?),
+            Self::Configured(_) => Ok(()),
+        }
     }
 }
 

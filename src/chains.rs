@@ -48,6 +48,19 @@ pub(crate) fn find(args: &ChainPlace, place: &ServiceLocation) -> anyhow::Result
     }
 }
 
+/// All of the service's chains.
+pub(crate) fn all(place: &ServiceLocation) -> anyhow::Result<Vec<ChainConfig>> {
+    match place {
+        ServiceLocation::Sandbox { dir, ready } => {
+            sandbox_dir::chains(ready).iter().map(|chain| of_sandbox(dir, ready, chain)).collect()
+        }
+        ServiceLocation::Configured(config) => {
+            let chains = config.chains.iter();
+            chains.map(|section| section.config(section.deployment()?, &config.assets)).collect()
+        }
+    }
+}
+
 /// A chain of a sandbox, from the ready file.
 pub(crate) fn of_sandbox(dir: &Path, ready: &Value, chain: &Value) -> anyhow::Result<ChainConfig> {
     let name = text(chain, "/name")?.to_owned();

@@ -1,7 +1,7 @@
 //! What the configuration expects of each chain, for `dvp doctor` and for the start of `dvp serve`.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use alloy::primitives::Address;
 use anyhow::{Context as _, bail, ensure};
@@ -9,6 +9,8 @@ use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedPool, ExpectedToken, Finding, Payer, check_up};
 use dvp_domain::ledger::Owner;
 use dvp_store::PgConnection;
+use dvp_store::chain::{OpenInSet, list_open_sets};
+use dvp_store::database::clock;
 use dvp_store::database::deployment::{self, EnvironmentMismatch};
 use dvp_store::database::health;
 use dvp_store::database::pools::connections_allowed;
@@ -38,6 +40,28 @@ pub(crate) async fn database(config: &Config, conn: &mut PgConnection) -> anyhow
     deployment::check_cell(conn, config.cell()).await??;
     let version = schema.newest.unwrap_or_default();
     Ok(format!("{}, schema {version}, {wanted} of {allowed} connections", configured.as_str()))
+}
+
+/// Every order that is open ends in contracts that the record names. Returns what is open in those before the newest.
+pub(crate) async fn contract_sets(chain: &ChainConfig, conn: &mut PgConnection) -> anyhow::Result<String> {
+    let open = list_open_sets(conn, chain.chain_id).await?;
+    let deployment = &chain.deployment;
+    let said = |set: &OpenInSet| {
+        format!(
+            "{} orders and {} commands are open in the contracts of the escrow {}",
+            set.orders, set.commands, set.escrow
+        )
+    };
+    if let Some(unnamed) = open.iter().find(|set| deployment.of_escrow(set.escrow).is_none()) {
+        bail!("chains.deployment of {}: {}, which the record does not name", chain.name, said(unnamed));
+    }
+    let earlier: Vec<String> = open.iter().filter(|set| set.escrow != deployment.escrow).map(said).collect();
+    let sets = deployment.sets().count();
+    let earlier = if earlier.is_empty() { String::new() } else { format!("; {}", earlier.join("; ")) };
+    Ok(format!(
+        "{}: {sets} sets, new orders in that of the escrow {}{earlier}",
+        chain.name, deployment.escrow
+    ))
 }
 
 /// How long the checks of a chain may hold up a start.
@@ -78,6 +102,7 @@ pub(crate) async fn expected(
         }
     }
     let pools = pools(config, section, &tokens)?;
+    let open = list_open_sets(conn, section.chain_id).await?;
     Ok(Expected {
         relayers,
         receivers: receivers.into_iter().collect(),
@@ -85,6 +110,7 @@ pub(crate) async fn expected(
         payers,
         pools,
         accept_other_code: section.accept_other_code,
+        ending: open.iter().map(|set| set.escrow).collect(),
     })
 }
 
@@ -150,9 +176,9 @@ async fn holds(conn: &mut PgConnection, provider: &str, asset: &str) -> anyhow::
     Ok(held.available.get() > 0 || held.reserved.get() > 0)
 }
 
-/// This machine's time.
+/// The service's time.
 pub(crate) fn unix_secs() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    clock::now().unix_secs()
 }
 
 /// Checks a chain as the service starts. A configuration that the chain contradicts is a mistake that shows at once;

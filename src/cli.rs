@@ -5,6 +5,7 @@ mod secret;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use clap::Args;
 use dvp_core::writer::ORDER_PLACES;
 use dvp_domain::screening::ScreeningResult;
@@ -90,6 +91,15 @@ pub(crate) struct SandboxArgs {
 fn screening_result(text: &str) -> Result<ScreeningResult, String> {
     ScreeningResult::parse(text)
         .ok_or_else(|| format!("one of {}", ScreeningResult::ALL.map(ScreeningResult::as_str).join(", ")))
+}
+
+/// A point in time: RFC 3339, or a date for its beginning (UTC).
+pub(crate) fn time(text: &str) -> Result<DateTime<Utc>, String> {
+    if let Ok(day) = text.parse::<NaiveDate>() {
+        return Ok(day.and_time(NaiveTime::MIN).and_utc());
+    }
+    let time = DateTime::parse_from_rfc3339(text).map_err(|_| "YYYY-MM-DD, or RFC 3339".to_owned())?;
+    Ok(time.to_utc())
 }
 
 #[derive(Debug, Args)]

@@ -31,6 +31,8 @@ pub(crate) mod statement;
 pub(crate) mod webhook;
 pub(crate) mod work;
 
+use std::sync::LazyLock;
+
 use clap::{Args, Parser, Subcommand};
 use dvp_core::operators::targets;
 use dvp_store::partners::registry::PartnerRow;
@@ -66,9 +68,23 @@ use self::work::WorkCommand;
 use crate::cli::{DoctorArgs, PlaceArgs, SandboxArgs, ServeArgs};
 use crate::logging::LogFormat;
 
+/// What was built: the version, the commit if the build names one, and the features.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let features = [
+        ("sandbox", cfg!(feature = "sandbox")),
+        ("archive", cfg!(feature = "archive")),
+        ("oidc", cfg!(feature = "oidc")),
+        ("aws-kms", cfg!(feature = "aws-kms")),
+        ("gcp-kms", cfg!(feature = "gcp-kms")),
+    ];
+    let built: Vec<&str> = features.iter().filter(|(_, is_built)| *is_built).map(|(name, _)| *name).collect();
+    let commit = option_env!("DVP_COMMIT").unwrap_or("unknown");
+    format!("{} (commit {commit}; features: {})", env!("CARGO_PKG_VERSION"), built.join(", "))
+});
+
 /// Quotes, intents and their settlement, over REST and FIX.
 #[derive(Debug, Parser)]
-#[command(name = "dvp", version)]
+#[command(name = "dvp", version = VERSION.as_str())]
 pub(crate) struct Cli {
     /// How log lines are written; without it as the configuration says, and as text.
     #[arg(long, global = true, value_name = "FORMAT", env = "DVP_LOG_FORMAT")]

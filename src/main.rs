@@ -82,7 +82,7 @@ async fn carry_out(command: commands::Command) -> anyhow::Result<ExitCode> {
         Command::Sandbox(args) => sandbox::run(*args).await?,
         #[cfg(not(feature = "sandbox"))]
         Command::Sandbox(_) => anyhow::bail!(NO_SANDBOX),
-        Command::Serve(args) => serve::run(args).await?,
+        Command::Serve(args) => Box::pin(serve::run(args)).await?,
         Command::Migrate(args) => commands::migrate::run(args).await?,
         Command::Completions(args) => {
             clap_complete::generate(args.shell, &mut actions::command(), "dvp", &mut std::io::stdout());
@@ -111,7 +111,7 @@ async fn carry_out(command: commands::Command) -> anyhow::Result<ExitCode> {
         Command::Key(command) => commands::key::run(command).await?,
         Command::Secrets(command) => commands::secrets::run(command).await?,
         Command::Execution(command) => commands::execution::run(command).await?,
-        Command::FixSession(command) => commands::fix_session::run(command).await?,
+        Command::FixSession(command) => return commands::fix_session::run(command).await,
         Command::Quote(command) => return commands::quote::run(command).await,
         Command::Receipt(command) => return commands::receipt::run(command).await,
         Command::Webhook(command) => return commands::webhook::run(command).await,

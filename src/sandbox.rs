@@ -4,6 +4,7 @@
 //! one goes on with.
 
 mod chain;
+mod clock;
 mod faults;
 mod files;
 mod hooks;
@@ -36,7 +37,7 @@ use dvp_sandbox::embedded::{Options, Postgres};
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::database::pools::{PoolSizes, Pools};
 use dvp_store::database::{Database, TlsFiles};
-use dvp_store::{MIGRATOR, PgPool, database::deployment, database::lease};
+use dvp_store::{MIGRATOR, PgPool, database, database::deployment, database::lease};
 use futures_util::future::{join_all, try_join_all};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -77,7 +78,7 @@ pub(crate) async fn run(args: SandboxArgs) -> anyhow::Result<()> {
 }
 
 /// How long a start waits for the fees of the chains, and how often it looks.
-const FEES_WITHIN: Duration = Duration::from_secs(15);
+const FEES_WITHIN: Duration = Duration::from_secs(60);
 const FEES_EVERY: Duration = Duration::from_millis(100);
 
 /// With faults the chain may fork, a few blocks deep; events are reported below that depth.
@@ -112,6 +113,8 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     };
     let pools = open_pools(args, postgres.as_ref()).await?;
     let following = AbortOnDropHandle::new(tokio::spawn(metrics::follow(pools.availability().clone())));
+    let urls: Vec<String> = nodes.iter().map(|node| node.anvil.rpc_url()).collect();
+    clock::follow(urls.iter().map(String::as_str)).await?;
     let pool = &pools.background;
     let signers = args.signers.as_deref().map(SignersFile::accounts).transpose()?.unwrap_or_default();
     let prepared = nodes.iter().map(|node| SandboxChain::prepare(node, signers.clone()));
@@ -175,12 +178,24 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         provider: None,
         connections: ConsoleSettings::CONNECTIONS,
     };
+    let clock = clock::SandboxClock {
+        pool: pool.clone(),
+        rpc_urls: chains.iter().map(|chain| chain.rpc_url.clone()).collect(),
+        liquidity: Arc::clone(&liquidity),
+        has_bank: bank.is_some(),
+        advancing: Default::default(),
+    };
     let config = ServiceConfig {
         process: new_process(&Role::ALL, "sandbox".to_owned()),
         context,
         chains: parts,
         wallets: inventory::PROVIDERS.map(|id| (id.to_owned(), solver.clone())).to_vec(),
-        rest: Some(RestParts { addr: args.http, limits: Limits::default(), webhook_rules: hooks.rules() }),
+        rest: Some(RestParts {
+            addr: args.http,
+            limits: Limits::default(),
+            webhook_rules: hooks.rules(),
+            sandbox: Some(Arc::new(clock)),
+        }),
         fix: Some(FixParts { addr: args.fix, gateway: Default::default(), tls: fix_tls }),
         console: Some(ConsoleParts {
             addr: args.console.unwrap_or(CONSOLE),
@@ -259,6 +274,7 @@ async fn open_pools(args: &SandboxArgs, postgres: Option<&Postgres>) -> anyhow::
     let mut migrating = database.connect().await?;
     MIGRATOR.run(&mut migrating).await.context("migrations")?;
     deployment::stamp(&mut migrating, Environment::Test).await??;
+    database::clock::set_ahead(database::clock::install(&mut migrating).await?);
     drop(migrating);
     let pools = Pools::open(&database, PoolSizes::of(POOL_CONNECTIONS)).await?;
     lease::release_all(&mut *pools.background.acquire().await?).await?;

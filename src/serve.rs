@@ -124,6 +124,7 @@ async fn check_chains(config: &Config, chains: &[ChainParts], pools: &Pools) -> 
     let mut expectations = Vec::new();
     for (section, parts) in config.chains.iter().zip(chains) {
         let relayers = parts.accounts.iter().map(Account::address).collect();
+        checkup::contract_sets(&parts.config, &mut conn).await?;
         expectations.push(checkup::expected(config, section, relayers, &mut conn).await?);
     }
     drop(conn);

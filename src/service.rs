@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
-use dvp_api::{Api, Limits, WebhookRules};
+use dvp_api::{Api, Limits, SandboxClock, WebhookRules};
+use dvp_chain_indexer::deploy::Deployment;
 use dvp_chain_indexer::reconcile::Options;
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, ChainWallets};
 use dvp_console::{Console, ConsoleSettings};
 use dvp_core::chain::WalletReaders;
-use dvp_core::context::{ChainConfig as SettlementChain, Context};
+use dvp_core::context::{ChainConfig as SettlementChain, Context, ContractSet};
 use dvp_core::engine::Engine;
 use dvp_core::ledger::reconciliation;
 use dvp_core::secrets::Vault;
@@ -90,8 +91,14 @@ impl ChainParts {
             SettlementChain::new(&self.config.name, at.chain_id, &escrow, &anchor, &permit, permit_name);
         let chain = chain.with_context(|| format!("the addresses of chain {}", self.config.name))?;
         let contracts = at.contracts().into_iter();
+        let set = |set: &Deployment| ContractSet {
+            escrow: set.escrow.to_string(),
+            anchor: set.anchor.to_string(),
+            gate: set.coin.map(|coin| coin.gate.to_string()),
+        };
         Ok(SettlementChain {
-            gate: at.coin.map(|coin| coin.gate.to_string()),
+            taking: set(at),
+            ending: at.earlier.iter().map(set).collect(),
             contracts: contracts.map(|(name, at)| (name, Address::from_bytes(at.into_array()))).collect(),
             ..chain
         })
@@ -103,6 +110,8 @@ pub(crate) struct RestParts {
     pub addr: SocketAddr,
     pub limits: Limits,
     pub webhook_rules: WebhookRules,
+    /// In a sandbox: its clock.
+    pub sandbox: Option<Arc<dyn SandboxClock>>,
 }
 
 /// Where the console listens, and its settings. Without origins, browsers find it where it listens.
@@ -216,6 +225,7 @@ impl Service {
         if let Some((listener, rest)) = rest {
             let api =
                 Api::new(engine.clone()).with_webhook_rules(rest.webhook_rules).with_limits(rest.limits);
+            let api = api.in_sandbox(rest.sandbox);
             let serving = dvp_api::serve(listener, api, parts.shutdown.clone());
             parts.tasks.spawn(named("REST", logged("REST", serving)));
         }

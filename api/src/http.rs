@@ -10,4 +10,5 @@ mod log_limit;
 pub(crate) mod path;
 pub(crate) mod query;
 pub(crate) mod request;
+pub(crate) mod request_id;
 pub(crate) mod windows;

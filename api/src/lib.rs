@@ -4,7 +4,7 @@
 //! [`Engine`](dvp_core::engine::Engine) only, webhook endpoints through [`dvp_core::engine::webhooks`]; in this crate only
 //! [`delivery`] begins transactions. The state in memory (known keys, rate windows, nonces) is lost with the process.
 //!
-//! A request passes, in this order: request id and time limit (`http/request`), key, scope and rate (`access/auth`),
+//! A request passes, in this order: request id and time limit (`http/request`), key, rate and scope (`access/auth`),
 //! signature (`access/signature`), idempotency (`access/idempotency`), body (`http/fields` and each route's `parse`),
 //! the engine. The order decides which error is returned for a request with several.
 //!
@@ -30,4 +30,4 @@ pub use http::error::Code;
 pub use http::load::Limits;
 pub use openapi::{document, resolve};
 pub use server::{router, serve};
-pub use state::{Api, Clock, WebhookRules};
+pub use state::{Advancing, Api, Clock, SandboxClock, WebhookRules};

@@ -23,8 +23,10 @@ pub fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
 mod tests {
     use std::collections::BTreeSet;
 
+    use dvp_domain::decision::Reason;
     use dvp_domain::envelope::TEST_PING;
     use dvp_domain::event::EventType;
+    use dvp_domain::failure_code::FailureCode;
     use dvp_domain::reconcile::BreakKind;
     use serde_json::json;
 
@@ -49,15 +51,15 @@ mod tests {
         Code::InvalidParameter,
     ];
 
-    /// The codes that an operation's answers list. Each is listed under its own status.
+    /// The codes that an operation's answers list, each with an example under its own status.
     fn listed(document: &Value, operation: &Value) -> BTreeSet<String> {
         let mut codes = BTreeSet::new();
         for (status, response) in operation["responses"].as_object().unwrap() {
-            let schema = &resolve(document, response)["content"]["application/json"]["schema"];
-            let several = schema["anyOf"].as_array().map_or_else(|| vec![schema], |all| all.iter().collect());
-            let enums = several.into_iter().map(|one| one.pointer("/properties/error/properties/code/enum"));
-            for name in enums.flatten().flat_map(|names| names.as_array().unwrap()) {
-                let code = Code::ALL.iter().find(|code| *name == code.as_str()).unwrap();
+            let examples = &resolve(document, response)["content"]["application/json"]["examples"];
+            for (name, example) in examples.as_object().into_iter().flatten() {
+                let Some(code) = example["value"]["error"]["code"].as_str() else { continue };
+                assert_eq!(code, name);
+                let code = Code::ALL.iter().find(|known| known.as_str() == code).unwrap();
                 assert_eq!(code.status().as_str(), status, "{name}");
                 codes.insert(code.as_str().to_owned());
             }
@@ -78,11 +80,15 @@ mod tests {
             let codes = listed(&document, operation);
             let lists = |all: &[Code]| all.iter().all(|code| codes.contains(code.as_str()));
             assert!(lists(&ALWAYS), "{method} {path}: {codes:?}");
-            assert_eq!(lists(&BY_KEY), !matches!(access, Access::Open), "{method} {path}: {codes:?}");
+            assert_eq!(
+                lists(&BY_KEY),
+                matches!(access, Access::Key(_) | Access::Signed(_)),
+                "{method} {path}: {codes:?}"
+            );
             let is_signed = matches!(access, Access::Signed(_));
             assert_eq!(lists(&[Code::InvalidSignature]), is_signed, "{method} {path}: {codes:?}");
             for header in ["X-Signature", "X-Timestamp", "X-Nonce"] {
-                assert_eq!(names.iter().any(|name| *name == header), is_signed, "{method} {path}");
+                assert!(!names.iter().any(|name| *name == header), "{method} {path}: a security scheme");
             }
             if matches!(method, "post" | "patch") {
                 assert!(lists(&OF_BODIES), "{method} {path}: {codes:?}");
@@ -102,7 +108,9 @@ mod tests {
                 assert_eq!(operation["security"], json!([]), "{method} {path}");
                 continue;
             };
-            assert_eq!(operation["security"], json!([{"apiKey": []}]), "{method} {path}");
+            let signed = json!([{"apiKey": [], "signature": [], "timestamp": [], "nonce": []}]);
+            let security = if is_signed { signed } else { json!([{"apiKey": []}]) };
+            assert_eq!(operation["security"], security, "{method} {path}");
             let scopes: Vec<String> = scopes.iter().map(|scope| format!("`{}`", scope.as_str())).collect();
             let said = format!("Scope: {}.", scopes.join(" or "));
             assert!(operation["description"].as_str().unwrap().ends_with(&said), "{method} {path}: {said}");
@@ -121,28 +129,29 @@ mod tests {
         let names = |all: &[&str]| json!(all);
         let lifecycle: Vec<&str> = EventType::ALL.iter().map(|kind| kind.as_str()).collect();
         let with_ping: Vec<&str> = lifecycle.iter().copied().chain([TEST_PING]).collect();
-        for (schema, at, list) in [
-            ("Event", "type", names(&lifecycle)),
-            ("Intent", "status", names(&lifecycle)),
-            ("WebhookEndpoint", "subscribedTypes/items", names(&with_ping)),
-            ("WebhookRegistration", "subscribedTypes/items", names(&with_ping)),
-            ("WebhookUpdate", "subscribedTypes/anyOf/0/items", names(&with_ping)),
-            ("WebhookReplay", "types/anyOf/0/items", names(&with_ping)),
-            ("ReconciliationRow", "breaks/items", names(&BreakKind::ALL.map(BreakKind::as_str))),
-            ("LegacyIntent", "status", names(&wire::LEGACY_STATUSES)),
-            ("AssetDescriptor", "type", of(wire::ASSET_TYPES)),
-            ("Beneficiary", "payoutMethod/anyOf/0", of(wire::PAYOUT_METHODS)),
-            ("CurrentIntentRequest", "settlementType", of(wire::SETTLEMENT_TYPES)),
-            ("CurrentIntentRequest", "side/anyOf/0", of(wire::SIDES)),
-            ("CurrentIntentRequest", "actorType/anyOf/0", of(wire::ACTOR_TYPES)),
+        for (schema, list) in [
+            ("EventType", names(&lifecycle)),
+            ("SubscribedType", names(&with_ping)),
+            ("FailureCode", names(&FailureCode::ALL.map(FailureCode::as_str))),
+            ("BreakKind", names(&BreakKind::ALL.map(BreakKind::as_str))),
+            ("LegacyStatus", names(&wire::LEGACY_STATUSES)),
+            ("AssetType", of(wire::ASSET_TYPES)),
+            ("PayoutMethod", of(wire::PAYOUT_METHODS)),
+            ("SettlementType", of(wire::SETTLEMENT_TYPES)),
+            ("Side", of(wire::SIDES)),
+            ("ActorType", of(wire::ACTOR_TYPES)),
         ] {
-            let pointer = format!("/components/schemas/{schema}/properties/{at}/enum");
-            assert_eq!(document.pointer(&pointer), Some(&list), "{pointer}");
+            assert_eq!(document["components"]["schemas"][schema]["enum"], list, "{schema}");
         }
+        let codes: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(document["components"]["schemas"]["ErrorCode"]["enum"], json!(codes));
+        let reasons: Vec<&str> = Reason::all().map(Reason::as_str).collect();
+        assert_eq!(document["components"]["schemas"]["RejectionReason"]["enum"], json!(reasons));
         let parameter = |path: &str, name: &str| {
             let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap().iter();
             let mut parameters = parameters.map(|one| resolve(&document, one));
-            parameters.find(|one| one["name"] == name).unwrap()["schema"]["enum"].clone()
+            let parameter = parameters.find(|one| one["name"] == name).unwrap();
+            resolve(&document, &parameter["schema"])["enum"].clone()
         };
         assert_eq!(parameter("/v1/events", "type"), names(&with_ping));
         assert_eq!(parameter("/v1/intents", "status"), names(&wire::LEGACY_STATUSES));
@@ -152,20 +161,26 @@ mod tests {
     fn the_document_names_the_fields_that_the_parsers_take() {
         let document = document();
         let schema = |name: &str| document["components"]["schemas"][name].clone();
-        let older = schema("LegacyIntentRequest");
+        // An intent has one of two pairs of fields.
+        let without = |others: [&str; 2]| -> Vec<&str> {
+            wire::INTENT.iter().copied().filter(|field| !others.contains(field)).collect()
+        };
+        let by_amounts = without(["input", "output"]);
+        let by_bounds = without(["inputAmountMinor", "minOutputAmountMinor"]);
         for (schema, fields) in [
             (schema("QuoteRequest"), wire::QUOTE),
             (schema("FirmQuoteRequest"), wire::FIRM_QUOTE),
-            (schema("CurrentIntentRequest"), wire::INTENT),
+            (schema("AmountsIntentRequest"), &by_amounts),
+            (schema("BoundsIntentRequest"), &by_bounds),
             (schema("AssetDescriptor"), wire::ASSET),
             (schema("InputBounds"), wire::BOUNDS),
             (schema("OutputBounds"), wire::BOUNDS),
             (schema("Beneficiary"), wire::BENEFICIARY),
             (schema("BeneficiaryAddress"), wire::BENEFICIARY_ADDRESS),
             (schema("Permit"), wire::PERMIT),
-            (older.clone(), wire::LEGACY_ORDER),
-            (older["properties"]["pair"].clone(), wire::LEGACY_PAIR),
-            (older["properties"]["constraints"]["anyOf"][0].clone(), wire::LEGACY_CONSTRAINTS),
+            (schema("LegacyIntentRequest"), wire::LEGACY_ORDER),
+            (schema("LegacyPairRequest"), wire::LEGACY_PAIR),
+            (schema("LegacyConstraintsRequest"), wire::LEGACY_CONSTRAINTS),
             (schema("WebhookRegistration"), wire::WEBHOOK_REGISTER),
             (schema("WebhookUpdate"), wire::WEBHOOK_UPDATE),
             (schema("WebhookTest"), wire::WEBHOOK_TEST),
@@ -177,5 +192,51 @@ mod tests {
             assert_eq!(documented, fields.iter().copied().collect(), "{schema}");
             assert_eq!(schema["additionalProperties"], json!(false), "{schema}");
         }
+    }
+
+    /// Every schema of the document that has properties, with the place where it is.
+    fn objects<'a>(value: &'a Value, at: String, found: &mut Vec<(String, &'a Value)>) {
+        if value["properties"].is_object() {
+            found.push((at.clone(), value));
+        }
+        match value {
+            Value::Object(fields) => {
+                fields.iter().for_each(|(name, inner)| objects(inner, format!("{at}/{name}"), found));
+            }
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(n, inner)| objects(inner, format!("{at}/{n}"), found));
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn everything_in_the_document_is_described() {
+        let document = document();
+        let mut undescribed = Vec::new();
+        let has =
+            |value: &Value| value["description"].as_str().is_some_and(|text| text.ends_with(['.', '…']));
+        let mut all = Vec::new();
+        objects(&document["components"]["schemas"], String::new(), &mut all);
+        for (at, schema) in all {
+            let properties = schema["properties"].as_object().unwrap().iter();
+            undescribed.extend(properties.filter(|one| !has(one.1)).map(|(name, _)| format!("{at}/{name}")));
+        }
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            undescribed.extend((!has(schema)).then(|| name.clone()));
+        }
+        let operations = || {
+            document["paths"]
+                .as_object()
+                .unwrap()
+                .values()
+                .flat_map(|path| path.as_object().unwrap().values())
+        };
+        for operation in operations() {
+            let parameters = operation["parameters"].as_array().unwrap().iter();
+            let bare = parameters.map(|one| resolve(&document, one)).filter(|one| !has(one));
+            undescribed.extend(bare.map(|one| format!("{}: {}", operation["operationId"], one["name"])));
+        }
+        assert_eq!(undescribed, Vec::<String>::new());
     }
 }

@@ -1,8 +1,11 @@
 //! The list of all routes: path, access, and handler.
 
+mod account;
+mod beneficiaries;
 mod chains;
 mod cursor;
 pub(crate) mod docs;
+pub(crate) mod event_stream;
 mod events;
 mod executions;
 mod firm_quotes;
@@ -11,7 +14,10 @@ mod intent_status;
 mod intents;
 mod quotes;
 mod reconciliation;
+mod requests;
 mod resting_orders;
+mod sandbox_clock;
+mod statements;
 mod webhooks;
 
 use axum::routing::{self, MethodRouter};
@@ -36,6 +42,7 @@ fn route(method: &'static str, path: &'static str, access: Access, handler: Meth
 
 const QUOTES: Access = Access::Key(&[Scope::QuotesWrite]);
 const EXECUTIONS: Access = Access::Key(&[Scope::ExecutionsRead]);
+const ASSETS: Access = Access::Key(&[Scope::QuotesWrite, Scope::IntentsWrite, Scope::ExecutionsRead]);
 const EVENTS: Access = Access::Key(&[Scope::EventsRead]);
 const WEBHOOKS: Access = Access::Key(&[Scope::WebhooksWrite]);
 const REPORTS: Access = Access::Key(&[Scope::ReportsRead]);
@@ -65,14 +72,26 @@ pub(crate) fn all() -> Vec<Route> {
         get("/v1/executions", EXECUTIONS, routing::get(executions::list)),
         get("/v1/executions/{reference}", EXECUTIONS, routing::get(executions::show)),
         get("/v1/executions/{reference}/receipt", EXECUTIONS, routing::get(executions::receipt)),
+        get("/v1/assets", ASSETS, routing::get(account::assets)),
+        get("/v1/wallets/{address}", INTENT_STATUS, routing::get(account::wallet)),
+        get("/v1/balances", REPORTS, routing::get(account::balances)),
+        get("/v1/limits", REPORTS, routing::get(account::limits)),
+        get("/v1/beneficiaries", REPORTS, routing::get(beneficiaries::show)),
+        post("/v1/beneficiaries", signed, routing::post(beneficiaries::register)),
+        get("/v1/requests", INTENT_STATUS, routing::get(requests::list)),
         get("/v1/chains", EXECUTIONS, routing::get(chains::list)),
+        get("/v1/statements", REPORTS, routing::get(statements::show)),
         get("/v1/reconciliation", REPORTS, routing::get(reconciliation::range)),
         get("/v1/reports/reconciliation/daily", REPORTS, routing::get(reconciliation::daily)),
         get("/v1/events", EVENTS, routing::get(events::list)),
+        get("/v1/events/stream", EVENTS, routing::get(event_stream::open)),
         get("/v1/events/{eventId}", EVENTS, routing::get(events::show)),
+        get("/v1/sandbox/clock", ASSETS, routing::get(sandbox_clock::show)),
+        post("/v1/sandbox/clock", ASSETS, routing::post(sandbox_clock::advance)),
         get("/v1/openapi.json", Access::Open, routing::get(docs::openapi)),
         get("/docs", Access::Open, routing::get(docs::html)),
-        get("/healthz", Access::Open, routing::get(health::show)),
+        get("/docs/errors/{code}", Access::Open, routing::get(docs::error)),
+        get("/healthz", Access::Watched, routing::get(health::show)),
     ];
     all.extend(webhooks());
     all.extend(resting_orders());

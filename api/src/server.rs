@@ -12,6 +12,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower::Layer as _;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{DefaultPredicate, Predicate as _, SizeAbove};
 use tracing::{info, warn};
 
 use crate::access::scope::Access;
@@ -21,6 +23,7 @@ use crate::http::error::{ApiError, Code};
 use crate::http::load::Limits;
 use crate::http::request;
 use crate::routes::docs::Rendered;
+use crate::routes::event_stream::Closing;
 use crate::routes::{self, Route};
 use crate::state::Api;
 
@@ -29,14 +32,18 @@ const DRAIN: Duration = Duration::from_secs(15);
 /// The maximum size of a request's head, and of the body that is read ahead.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// All routes. Unknown routes are answered with the envelope too.
-pub fn router(api: Api) -> Router {
+/// Shorter answers are not compressed: the header costs what it saves.
+const COMPRESSED_FROM: u16 = 1024;
+
+/// All routes. Unknown routes are answered with the envelope too. Streams end when `closing` is cancelled.
+pub fn router(api: Api, closing: CancellationToken) -> Router {
     let mut router = Router::new();
     for Route { path, access, handler, .. } in routes::all() {
         // Of several layers the last one is the outermost.
         let database = || from_fn_with_state(api.engine.clone(), require_database);
         let guarded = match access {
-            Access::Open => handler,
+            Access::Watched => handler,
+            Access::Open => handler.route_layer(from_fn_with_state(api.clone(), auth::count_open)),
             Access::Key(scopes) => handler
                 .route_layer(from_fn_with_state((api.clone(), scopes), auth::require))
                 .route_layer(database()),
@@ -50,7 +57,12 @@ pub fn router(api: Api) -> Router {
     router
         .fallback(|| async { ApiError::Plain(Code::NotFound) })
         .method_not_allowed_fallback(|| async { ApiError::Plain(Code::MethodNotAllowed) })
-        .layer(Extension(Rendered::new()))
+        .layer(Extension(Rendered::new(api.sandbox.is_some())))
+        .layer(Extension(Closing(closing)))
+        .layer(
+            CompressionLayer::new()
+                .compress_when(DefaultPredicate::new().and(SizeAbove::new(COMPRESSED_FROM))),
+        )
         .layer(from_fn_with_state(api.load.clone(), request::wrap))
         .with_state(api)
 }
@@ -72,7 +84,7 @@ pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken)
         drain: DRAIN,
     };
     api.keys.follow(&api.engine);
-    let router = router(api);
+    let router = router(api, shutdown.clone());
     let service_of = |peer| TowerToHyperService::new(Extension(Peer(peer)).layer(router.clone()));
     if !server::serve(listener, &limits, service_of, shutdown).await {
         warn!("connections were closed at the end of the shutdown grace period");

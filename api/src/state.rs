@@ -7,13 +7,17 @@ pub(crate) mod keys;
 pub(crate) mod limit;
 mod nonces;
 pub(crate) mod report_totals;
+mod request_log;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_core::context;
 use dvp_core::engine::Engine;
+use dvp_core::listeners::source::Source;
 use dvp_domain::time::Timestamp;
+use dvp_store::database::clock;
 use uuid::Uuid;
 
 use self::feed_watch::FeedWatch;
@@ -23,11 +27,21 @@ use self::keys::KeyCache;
 use self::limit::Limiter;
 use self::nonces::Nonces;
 use self::report_totals::Totals;
+use self::request_log::RequestLog;
 use crate::delivery::address::Reach;
 use crate::delivery::names::{Names, SystemNames};
 use crate::http::load::{Limits, Load};
+use crate::http::windows::Windows;
 
 const KEYS_SEEN_MAX: usize = 1 << 16;
+
+/// Ends when a sandbox's clock has been advanced; the error is for the log.
+pub type Advancing = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// The clock of a sandbox.
+pub trait SandboxClock: Send + Sync {
+    fn advance(self: Arc<Self>, to: Timestamp) -> Advancing;
+}
 
 /// The service's clock, against which signatures and deadlines are checked.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -37,6 +51,8 @@ pub struct Api {
     pub(crate) engine: Engine,
     pub(crate) keys: Arc<KeyCache>,
     pub(crate) limiter: Arc<Limiter>,
+    /// Requests of each source to the routes that need no key.
+    pub(crate) open: Arc<Windows<Source>>,
     pub(crate) nonces: Arc<Nonces>,
     /// Idempotency keys of recent requests: a hint, because the writer finds every repetition itself. A repetition that
     /// reaches the writer makes it check later requests too, which is slower.
@@ -44,9 +60,12 @@ pub struct Api {
     pub(crate) load: Arc<Load>,
     pub(crate) feed: Arc<FeedWatch>,
     pub(crate) totals: Arc<Totals>,
+    pub(crate) requests: Arc<RequestLog>,
     pub(crate) health: Arc<Health>,
     /// The allowed destinations of webhooks.
     pub(crate) webhooks: Arc<WebhookRules>,
+    /// In a sandbox: its clock.
+    pub(crate) sandbox: Option<Arc<dyn SandboxClock>>,
     clock: Clock,
 }
 
@@ -71,11 +90,14 @@ impl Api {
             engine,
             keys: Arc::new(KeyCache::new(Limits::default().unknown_keys_per_source)),
             limiter: Arc::default(),
+            sandbox: None,
+            open: Arc::default(),
             nonces: Arc::default(),
             keys_seen: Arc::new(Generations::new(Duration::MAX, KEYS_SEEN_MAX)),
             load: Arc::default(),
             feed: Arc::default(),
             totals: Arc::default(),
+            requests: Arc::default(),
             health: Arc::default(),
             webhooks: Arc::default(),
             clock,
@@ -94,7 +116,24 @@ impl Api {
         Self { keys, load: Arc::new(Load::new(limits)), ..self }
     }
 
+    /// With what only a sandbox has: its clock, and a form for each operation on the page of the API.
+    #[must_use]
+    pub fn in_sandbox(self, sandbox: Option<Arc<dyn SandboxClock>>) -> Self {
+        Self { sandbox, ..self }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    /// What a caller's clock shows, however far a sandbox is ahead.
+    pub(crate) fn caller_time(&self) -> Timestamp {
+        loop {
+            let ahead = clock::ahead();
+            let now = self.now();
+            if clock::ahead() == ahead {
+                return now.plus_millis(-ahead);
+            }
+        }
     }
 }

@@ -65,6 +65,10 @@ pub(crate) const ASSET: &[&str] = &["type", "symbol", "address", "chain", "curre
 pub(crate) const BOUNDS: &[&str] = &["targetAmountMinor", "limitAmountMinor"];
 pub(crate) const BENEFICIARY: &[&str] =
     &["account", "name", "country", "payoutMethod", "swiftCode", "bank", "address", "travelRuleData"];
+/// Of a recipient that is registered.
+pub(crate) const RECIPIENT: &[&str] = &["currency", "beneficiary"];
+pub(crate) const RECIPIENT_DETAILS: &[&str] =
+    &["account", "name", "country", "payoutMethod", "swiftCode", "bank", "address"];
 pub(crate) const BENEFICIARY_ADDRESS: &[&str] = &["line1", "city", "state", "postalCode"];
 pub(crate) const PERMIT: &[&str] = &["token", "amountMinor", "spender", "nonce", "deadline", "signature"];
 pub(crate) const LEGACY_ORDER: &[&str] = &["pair", "side", "amount", "strategy", "constraints", "clientRef"];
@@ -72,6 +76,7 @@ pub(crate) const LEGACY_PAIR: &[&str] = &["source", "target"];
 pub(crate) const LEGACY_CONSTRAINTS: &[&str] = &["maxSlippageBps", "maxFeeBps", "settlementPref", "ttlMs"];
 pub(crate) const RESTING_ORDER: &[&str] =
     &["clientOrderId", "inputAsset", "outputAsset", "rate", "amountMinor"];
+pub(crate) const SANDBOX_CLOCK: &[&str] = &["advanceTo"];
 pub(crate) const WEBHOOK_REGISTER: &[&str] = &["url", "subscribedTypes"];
 pub(crate) const WEBHOOK_UPDATE: &[&str] = &["url", "subscribedTypes", "isActive"];
 pub(crate) const WEBHOOK_TEST: &[&str] = &["type"];

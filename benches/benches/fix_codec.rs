@@ -82,7 +82,7 @@ fn encoding(criterion: &mut Criterion) {
         seq: SeqNum(1201),
         sender_comp_id: "DVP",
         target_comp_id: "CLNT",
-        sending_time,
+        sending_time: sending_time.into(),
         orig_sending_time: None,
         last_processed: None,
     };

@@ -33,7 +33,7 @@ fn head(msg_type: MsgType, seq: u64) -> Head<'static> {
         seq: SeqNum(seq),
         sender_comp_id: "CLNT",
         target_comp_id: "DVP",
-        sending_time: UtcNanos::parse(SENT).expect("a time"),
+        sending_time: UtcNanos::parse(SENT).expect("a time").into(),
         orig_sending_time: None,
         last_processed: None,
     }
@@ -90,7 +90,7 @@ fn step(session: &mut Session, now: Now, order: MessageRef<'_>, out: &mut Vec<u8
 }
 
 fn steps(criterion: &mut Criterion) {
-    let now = Now { mono: Instant::now(), utc: UtcNanos::parse(SENT).expect("a time") };
+    let now = Now::of(Instant::now(), UtcNanos::parse(SENT).expect("a time"));
     let order = wire(NEW_ORDER_SINGLE);
     let order = Message::parse(&order).expect("a proper frame");
     criterion.bench_function("check an order by its dictionary", |bench| {

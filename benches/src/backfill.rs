@@ -159,12 +159,13 @@ async fn expect(storm: &Storm, pool: &PgPool, events: u64) -> anyhow::Result<()>
     let hashes: Vec<Vec<u8>> =
         (1..=events).map(|seq| keccak256(U256::from(seq).to_be_bytes::<32>()).to_vec()).collect();
     sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state, done_at)
-         select $1, encode(entity, 'hex'), '', entity, 'anchor', '{}', 'done', now()
+        "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload, state, done_at)
+         select $1, encode(entity, 'hex'), '', entity, $3, 'anchor', '{}', 'done', now()
          from unnest($2::bytea[]) as hash (entity)",
     )
     .bind(storm.deployment.chain_id.cast_signed())
     .bind(hashes)
+    .bind(storm.deployment.escrow.as_slice())
     .execute(pool)
     .await?;
     sqlx::query("analyze chain_command").execute(pool).await?;

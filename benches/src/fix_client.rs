@@ -80,7 +80,7 @@ impl Client {
             seq: SeqNum(self.seq),
             sender_comp_id: &self.comp_id,
             target_comp_id: "DVP",
-            sending_time,
+            sending_time: sending_time.into(),
             orig_sending_time: None,
             last_processed: None,
         };

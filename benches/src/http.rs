@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::{Router, routing};
-use dvp_api::Api;
+use dvp_api::{Api, Limits};
 use dvp_core::context::now;
 use dvp_core::operators::keys::{Issued, SCOPES, issue};
 use dvp_core::secrets::mac;
@@ -129,6 +129,10 @@ pub struct Served {
 impl Served {
     /// Serves the harness's engine and issues a key whose partner has no limit to speak of.
     pub async fn start(harness: &DurableHarness) -> anyhow::Result<Self> {
+        Self::start_with(harness, Limits::default()).await
+    }
+
+    pub(crate) async fn start_with(harness: &DurableHarness, limits: Limits) -> anyhow::Result<Self> {
         sqlx::query("update partner set limit_per_minute = 1000000000").execute(harness.pool()).await?;
         let mut conn = harness.pool().acquire().await?;
         let vault = &harness.engine.context().vault;
@@ -139,7 +143,11 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
-        tokio::spawn(dvp_api::serve(listener, Api::new(harness.engine.clone()), stop.clone()));
+        tokio::spawn(dvp_api::serve(
+            listener,
+            Api::new(harness.engine.clone()).with_limits(limits),
+            stop.clone(),
+        ));
         Ok(Self { address, keys: Keys { api_key, signing_secret }, stop })
     }
 }

@@ -57,6 +57,7 @@ pub async fn rest(harness: &DurableHarness, served: &Served) -> anyhow::Result<(
         format!("/v1/reconciliation?from={from}&to={day}"),
         format!("/v1/reports/reconciliation/daily?date={from}"),
         "/v1/resting-orders".into(),
+        "/v1/requests?limit=100".into(),
         "/v1/webhook_endpoints".into(),
         "/v1/webhook_endpoints/deliveries".into(),
         "/v1/webhook_endpoints/deliveries?state=failed".into(),

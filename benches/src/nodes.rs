@@ -6,19 +6,31 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use futures_util::FutureExt as _;
 
 use crate::drill::{Drill, Program, Report, said};
 use crate::scenes::profile::Profile;
 
+mod edr;
 mod scene;
+
+/// The node behind a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NodeKind {
+    Anvil,
+    /// Hardhat's EDR, fetched by npm; needs Node.js.
+    Hardhat,
+}
 
 #[derive(Debug, Clone, Args)]
 pub struct NodesDrill {
     /// A profile of `benches/profiles/nodes`, or all of them; several are several of these.
     #[arg(long = "profile", value_name = "PROFILE", required = true, value_parser = known)]
     pub profiles: Vec<String>,
+    /// The implementation behind the profiles.
+    #[arg(long, value_enum, default_value_t = NodeKind::Anvil)]
+    pub node: NodeKind,
     #[command(flatten)]
     pub program: Program,
 }
@@ -47,13 +59,18 @@ impl Drill for NodesDrill {
 
     async fn run_in(&self, seed: u64, dir: &Path) -> anyhow::Result<Report> {
         let binary = self.program.path()?;
+        let stand_in = match self.node {
+            NodeKind::Anvil => None,
+            NodeKind::Hardhat => Some(edr::prepare(dir)?),
+        };
         let mut report = Report::default();
         for name in self.names() {
             let profile = Profile::named(name)?;
             let place = dir.join(name);
             std::fs::create_dir_all(&place)?;
             // A scene that cannot go on panics; the other profiles are tried all the same.
-            let run = AssertUnwindSafe(scene::run(profile, seed, binary.clone(), &place)).catch_unwind();
+            let run = AssertUnwindSafe(scene::run(profile, seed, (binary.clone(), stand_in.clone()), &place))
+                .catch_unwind();
             match run.await {
                 Ok(of) => report.add(counted(name, of)),
                 Err(panic) => report.broken.push(format!("{name}: {}", said(&*panic))),

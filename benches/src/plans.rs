@@ -31,6 +31,8 @@ pub async fn explain_everything(pool: &PgPool) -> sqlx::Result<()> {
 pub struct Explained {
     pub statement: String,
     pub runs: u64,
+    /// The server began processes of its own for it, which takes milliseconds.
+    pub is_parallel: bool,
     pub tables: BTreeMap<String, Read>,
 }
 
@@ -81,15 +83,24 @@ pub fn read_log(log: &Path) -> std::io::Result<Vec<Explained>> {
 
 fn add(found: &mut BTreeMap<String, (usize, Explained)>, explained: &Value) {
     let Some(statement) = explained.get("Query Text").and_then(Value::as_str) else { return };
-    let mut tables = BTreeMap::new();
+    let (mut tables, mut is_parallel) = (BTreeMap::new(), false);
     if let Some(plan) = explained.get("Plan") {
-        visit(plan, &mut tables);
+        is_parallel = visit(plan, &mut tables);
     }
     let first = found.len();
     let (_, known) = found.entry(statement.to_owned()).or_insert_with(|| {
-        (first, Explained { statement: statement.to_owned(), runs: 0, tables: BTreeMap::new() })
+        (
+            first,
+            Explained {
+                statement: statement.to_owned(),
+                runs: 0,
+                is_parallel: false,
+                tables: BTreeMap::new(),
+            },
+        )
     });
     known.runs = known.runs.saturating_add(1);
+    known.is_parallel |= is_parallel;
     for (table, read) in tables {
         let worst = known.tables.entry(table).or_default();
         worst.is_scan |= read.is_scan;
@@ -98,8 +109,8 @@ fn add(found: &mut BTreeMap<String, (usize, Explained)>, explained: &Value) {
     }
 }
 
-/// Adds what a node of a plan reads, and the nodes below it.
-fn visit(node: &Value, tables: &mut BTreeMap<String, Read>) {
+/// Adds what a node of a plan reads, and the nodes below it. Whether one of them is parallel.
+fn visit(node: &Value, tables: &mut BTreeMap<String, Read>) -> bool {
     // Newer servers write averages with decimals.
     let number = |name: &str| {
         let text = node.get(name).map(Value::to_string).unwrap_or_default();
@@ -125,13 +136,15 @@ fn visit(node: &Value, tables: &mut BTreeMap<String, Read>) {
             read.passed_over = read.passed_over.max(pages.saturating_sub(needed));
         }
     }
+    let mut is_parallel = kind.starts_with("Gather");
     for below in node.get("Plans").and_then(Value::as_array).into_iter().flatten() {
-        visit(below, tables);
+        is_parallel |= visit(below, tables);
     }
+    is_parallel
 }
 
 /// Tables whose rows come with configuration and with people, not with orders: each stays small.
-pub const SMALL: [(&str, &str); 65] = [
+pub const SMALL: [(&str, &str); 67] = [
     ("_sqlx_migrations", "one row a migration"),
     ("account_balance", "one row an owner and asset"),
     ("api_key", "keys of partners"),
@@ -139,6 +152,7 @@ pub const SMALL: [(&str, &str); 65] = [
     ("audit_head", "one row"),
     ("bank_comparison", "one row an account at the bank"),
     ("bank_statement", "a few rows a day and account"),
+    ("bank_received_recall", "answered by operators"),
     ("audit_erasure", "entries of operators that were erased"),
     ("beneficiary", "entered by operators"),
     ("chain_deleted", "one row a contract"),
@@ -159,6 +173,7 @@ pub const SMALL: [(&str, &str); 65] = [
     ("lease", "one row a job, session or chain"),
     ("ledger_check", "one row"),
     ("bank_folder", "one row"),
+    ("bank_upload", "entered by operators"),
     ("bank_outage", "one row a process of the last hour"),
     ("closed_break", "made by operators"),
     ("ledger_closed", "one row"),

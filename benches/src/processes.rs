@@ -9,7 +9,7 @@ mod fleet;
 mod ground;
 mod leases;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -45,6 +45,10 @@ pub struct ProcessesDrill {
     /// stop, and after the end of a dead process's lease.
     #[arg(long, value_name = "MILLIS", default_value_t = 2_000)]
     pub handover: u64,
+    /// The program of the next release: a restart in turn updates to it, beside the processes of the release before, and
+    /// the one after goes back.
+    #[arg(long, value_name = "FILE")]
+    pub next: Option<PathBuf>,
     #[command(flatten)]
     pub program: Program,
 }
@@ -75,6 +79,10 @@ impl Drill for ProcessesDrill {
         let dice = Dice::new(seed ^ 20 << 32);
         let ground = Ground::prepare(self.program.path()?, dir, processes, &pem, dice).await?;
         let mut fleet = Fleet::start(ground, processes, PATIENCE).await?;
+        fleet.releases = match &self.next {
+            Some(next) => vec![next.clone(), self.program.path()?],
+            None => Vec::new(),
+        };
         let outcome = self.drilled(seed, &mut fleet, &receiver).await;
         // The reason on both sides of the logs: whoever reads the ends or the beginning sees it.
         outcome.map_err(|error| anyhow::anyhow!("{error:#}\n{}\n{error:#}", fleet.log_tails()))
@@ -114,6 +122,7 @@ impl ProcessesDrill {
             one_round(fault, fleet, &clients, dice).await
         })
         .await?;
+        report.count("updates", fleet.updates);
         let (ready, bank) = (fleet.ready(0)?, fleet.ground.bank.root.clone());
         let (bank, recipients) = (Some(&*bank), &recipients);
         let outside = Outside { ready: &ready, bank, desk: None, recipients, receiver };
@@ -167,6 +176,7 @@ async fn one_round(
             let traffic = &clients.traffic;
             let unanswered = || traffic.iter().map(|one| one.unanswered()).sum::<usize>();
             let before = unanswered();
+            fleet.change_release();
             for n in 0..fleet.size() {
                 // As a load balancer does: nothing new goes to a process that is about to stop. Peers of FIX stay.
                 let ready = fleet.ready(n)?;

@@ -136,11 +136,12 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
                   order by e.accepted_at desc limit 1";
     let sample: (String, String, String, String, String, String, i64, String) = harness.row(sample).await;
     let (reference, intent, client, entity, payment, bank_reference, micros, hash) = sample;
-    let (approval, run, tx, clordid, document): (String, i64, String, String, String) = sqlx::query_as(
+    let (approval, run, tx, clordid, document, file): (String, i64, String, String, String, String) = sqlx::query_as(
         "select (select id from approval order by requested_at limit 1), (select max(id) from reconciliation_run), \
                 (select '0x' || encode(hash, 'hex') from tx_attempt limit 1), \
                 (select cl_ord_id from fix_order where session_id = $1 limit 1), \
-                (select encode(digest, 'hex') from bank_message where execution = $2 limit 1)",
+                (select encode(digest, 'hex') from bank_message where execution = $2 limit 1), \
+                (select encode(file, 'hex') from bank_file_part limit 1)",
     )
     .bind(SESSION)
     .bind(&reference)
@@ -178,6 +179,7 @@ pub async fn list(harness: &DurableHarness) -> anyhow::Result<Vec<Screen>> {
     add("/orders/{reference}", format!("/orders/{reference}"));
     add("/orders/{reference}/documents", format!("/orders/{reference}/documents"));
     add("/orders/{reference}/documents/{digest}", format!("/orders/{reference}/documents/{document}"));
+    add("/bank-files/{digest}", format!("/bank-files/{file}"));
     add("/approvals", "/approvals?state=approved".into());
     add("/approvals/{id}", format!("/approvals/{approval}"));
     add("/reconciliation/{run}", format!("/reconciliation/{run}"));

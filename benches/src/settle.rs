@@ -233,7 +233,8 @@ impl MeasuredSandbox {
         let alone = self.blocks_to_lock(wallet, 0).await?;
         let mut database = self.database().await?;
         let chain_id = self.ready.pointer("/chain/chainId").and_then(Value::as_i64).context("chainId")?;
-        sqlx::query(ADD_ANCHORS).bind(anchors).bind(chain_id).execute(&mut database).await?;
+        let escrow = text(&self.ready, "/chain/contracts/escrow")?;
+        sqlx::query(ADD_ANCHORS).bind(anchors).bind(chain_id).bind(escrow).execute(&mut database).await?;
         // The relayer is at it.
         let waiting = "select count(*) from chain_command where kind = 'anchor' and state = 'sent'";
         counted(&mut database, waiting, 1).await?;
@@ -270,8 +271,8 @@ const ANCHORED: &str = "select count(*) from execution where state_name = 'compl
                         and jsonb_typeof(state -> 'finality') = 'object'";
 const LOCKS: &str = "select count(*) from chain_log where event = 'Created' and canonical";
 /// Receipts without an execution.
-const ADD_ANCHORS: &str = "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
-                           select $2, 'backlog ' || n, 'backlog ' || n, hash, 'anchor', jsonb_build_object( \
+const ADD_ANCHORS: &str = "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload) \
+                           select $2, 'backlog ' || n, 'backlog ' || n, hash, decode(substr($3, 3), 'hex'), 'anchor', jsonb_build_object( \
                                'kind', 'anchor', 'content_hash', '0x' || encode(hash, 'hex')) \
                            from generate_series(1, $1) n, lateral (select sha256(n::text::bytea) as hash) h";
 

@@ -9,6 +9,7 @@ use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
 use dvp_core::engine::webhooks::{Command, CommandOutcome, Owner, carry_out};
 use dvp_core::operators::keys::issue;
+use dvp_core::secrets::Vault;
 use dvp_domain::environment::Environment;
 use dvp_domain::event::EventType;
 use dvp_store::orders::idempotency::StoredResponse;
@@ -78,7 +79,7 @@ async fn endpoint(harness: &DurableHarness, url: &str) -> anyhow::Result<webhook
     let owner = Owner { key_id: key.key_id.clone(), tenant };
     let subscribed_types = EventType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect();
     let command = Command::Register { url: url.to_owned(), subscribed_types };
-    let render = |_: &CommandOutcome| StoredResponse { status: 200, body: String::new() };
+    let render = |_: &Vault, _: &CommandOutcome| StoredResponse { status: 200, body: String::new() };
     carry_out(&mut conn, vault, &owner, command, None, render).await?;
     webhooks::find_by_key(&mut conn, &key.key_id).await?.context("the endpoint")
 }

@@ -91,6 +91,8 @@ pub(crate) struct Line {
     framer: Framer,
     login: Login,
     pub next_out: u64,
+    /// HeartBtInt(108) of a Logon: the peer ends a connection that is silent for longer.
+    pub heartbeat_secs: u64,
 }
 
 impl Line {
@@ -104,7 +106,7 @@ impl Line {
     }
 
     pub(crate) fn over(socket: Box<dyn Stream>, login: Login, next_out: u64) -> Self {
-        Self { socket, framer: Framer::new(1 << 20), login, next_out }
+        Self { socket, framer: Framer::new(1 << 20), login, next_out, heartbeat_secs: 30 }
     }
 
     /// Connects and logs on with both numbers at 1.
@@ -119,7 +121,7 @@ impl Line {
 
     pub(crate) async fn send_logon(&mut self, more: &[(u32, &str)]) -> std::io::Result<()> {
         let (user, password) = (self.login.username.clone(), self.login.password.clone());
-        let mut body = fields(&[(98, "0"), (108, "30")]);
+        let mut body = fields(&[(98, "0"), (108, &self.heartbeat_secs.to_string())]);
         body.extend(fields(more));
         body.extend(fields(&[(553, &user), (554, &password)]));
         if self.login.begin_string == "FIXT.1.1" {
@@ -196,7 +198,7 @@ impl Line {
             match self.framer.next_frame() {
                 Framed::Frame(frame) => return Message::parse(frame).ok(),
                 Framed::Incomplete => {}
-                Framed::TooLong => return None,
+                Framed::Discarded(_) | Framed::TooLong => return None,
             }
             match self.socket.read(self.framer.room(16 * 1024)).await {
                 Ok(0) | Err(_) => return None,

@@ -8,8 +8,11 @@
 mod code;
 mod contracts;
 mod endpoints;
+mod limits;
 mod money;
 mod pools;
+
+pub use limits::probe;
 
 use std::fmt;
 
@@ -19,6 +22,7 @@ use dvp_core::liquidity::PoolKind;
 use futures_util::future::join_all;
 
 use crate::ChainConfig;
+use crate::deploy::Deployment;
 
 /// What the service's configuration expects of a chain, beside its [`ChainConfig`].
 #[derive(Debug, Clone, Default)]
@@ -32,6 +36,16 @@ pub struct Expected {
     pub pools: Vec<ExpectedPool>,
     /// Whether the contracts may be another version's.
     pub accept_other_code: bool,
+    /// The escrows of earlier contracts in which something is open.
+    pub ending: Vec<Address>,
+}
+
+impl Expected {
+    /// The sets of contracts that are called: the one that takes new orders, and those in which something is open.
+    fn called<'a>(&'a self, deployment: &'a Deployment) -> impl Iterator<Item = &'a Deployment> {
+        let is_ending = |set: &&Deployment| self.ending.contains(&set.escrow);
+        std::iter::once(deployment).chain(deployment.earlier.iter().filter(is_ending))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +106,14 @@ impl Defect {
             Self::Lack(text) => Self::Lack(format!("{subject}: {text}")),
             Self::Unanswered(text) => Self::Unanswered(format!("{subject}: {text}")),
         }
+    }
+}
+
+impl Finding {
+    /// The same, with what it is about before it.
+    fn of(self, subject: &str) -> Self {
+        let found = self.found.map(|said| format!("{subject}: {said}")).map_err(|defect| defect.of(subject));
+        Self { found, ..self }
     }
 }
 

@@ -62,21 +62,24 @@ pub struct FeePolicy {
     pub gas_margin_percent: u64,
     /// The gas of a block that is counted on at most. Some chains name limits that no block reaches.
     pub block_gas: u64,
-    /// What nodes take as one transaction: its greatest cost in wei (gas times fee), and its bytes.
+    /// What one transaction may be: its greatest cost in wei (gas times fee, which nodes limit, and the fee of its data on
+    /// the chain's L1), and its bytes.
     pub tx_fee_max_wei: u128,
     pub tx_bytes_max: usize,
 }
 
 impl FeePolicy {
-    /// For a transaction of this gas: no node takes one that may cost more.
-    pub(crate) fn within(self, gas: u64) -> Self {
-        let most = self.tx_fee_max_wei.checked_div(u128::from(gas)).unwrap_or(u128::MAX);
+    /// For a transaction of this gas, whose data costs so much: no node takes one that may cost more.
+    pub(crate) fn within(self, gas: u64, data: u128) -> Self {
+        let left = self.tx_fee_max_wei.saturating_sub(data);
+        let most = left.checked_div(u128::from(gas)).unwrap_or(u128::MAX);
         Self { cap_wei: self.cap_wei.min(most), ..self }
     }
 
-    /// Whether nodes take a batch of commands as one transaction.
-    pub(crate) fn takes(&self, bytes: usize, gas: u64, max_fee: u128) -> bool {
-        bytes <= self.tx_bytes_max && u128::from(gas).saturating_mul(max_fee) <= self.tx_fee_max_wei
+    /// Whether a batch of commands may be one transaction.
+    pub(crate) fn takes(&self, bytes: usize, gas: u64, max_fee: u128, data: u128) -> bool {
+        let cost = u128::from(gas).saturating_mul(max_fee).saturating_add(data);
+        bytes <= self.tx_bytes_max && cost <= self.tx_fee_max_wei
     }
 }
 

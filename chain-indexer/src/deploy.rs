@@ -1,7 +1,8 @@
 //! Deploys the contracts to a chain and connects them.
 //!
 //! The caller stores the returned [`Deployment`] and passes it the next time: contracts that exist are left alone,
-//! missing grants are added, and only a chain without the service's code gets a new set.
+//! missing grants are added. A new set is deployed where there is no record, or beside the recorded ones on request:
+//! it takes new orders, and keeps the permit contract and the wrapped coin, so that wallets' approvals and nonces hold.
 
 mod batch;
 mod grant;
@@ -26,6 +27,7 @@ pub use batch::Sent;
 pub use market::{MarketContracts, MarketPlan, deploy_market};
 pub use sandbox::{TokenGrant, fund_gas, fund_solvers, fund_wallets};
 
+/// A set of contracts, which takes new orders, and those that it has replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
     pub chain_id: u64,
@@ -43,6 +45,9 @@ pub struct Deployment {
     pub tokens: Vec<DeployedToken>,
     /// A block in which all contracts exist; none of their numbered events is in an earlier one.
     pub deployed_block: BlockNumber,
+    /// The sets before this one, newest first, in which their orders end. None of them names others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Self>,
 }
 
 /// The addresses behind the chain's coin.
@@ -55,7 +60,54 @@ pub struct CoinContracts {
 }
 
 impl Deployment {
+    /// This set, and the ones before it.
+    pub fn sets(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.earlier)
+    }
+
+    /// The set with this escrow.
+    pub fn of_escrow(&self, escrow: Address) -> Option<&Self> {
+        self.sets().find(|set| set.escrow == escrow)
+    }
+
+    /// The first block of the first set.
+    pub fn first_block(&self) -> BlockNumber {
+        self.sets().map(|set| set.deployed_block).min().unwrap_or(self.deployed_block)
+    }
+
+    /// Why it is no record of sets that may stand beside each other.
+    pub fn fault(&self) -> Option<String> {
+        let wrapped = |set: &Self| set.coin.map(|coin| coin.wrapped);
+        self.earlier.iter().find_map(|set| {
+            let escrow = set.escrow;
+            if set.chain_id != self.chain_id {
+                return Some(format!("the set of the escrow {escrow} is of chain {}", set.chain_id));
+            }
+            if set.permit != self.permit {
+                return Some(format!("the set of the escrow {escrow} has another permit contract"));
+            }
+            if wrapped(set).is_some_and(|coin| wrapped(self) != Some(coin)) {
+                return Some(format!("the set of the escrow {escrow} has another wrapped coin"));
+            }
+            let is_twice = self.sets().filter(|other| other.escrow == escrow).count() > 1;
+            (is_twice || !set.earlier.is_empty()).then(|| format!("the escrow {escrow} is there twice"))
+        })
+    }
+
+    /// The contracts of all sets, by their names.
     pub fn contracts(&self) -> Vec<(String, Address)> {
+        let earlier = self.earlier.iter().flat_map(Self::own_contracts);
+        let earlier = earlier.map(|(name, address)| (format!("earlier {name}"), address));
+        let mut all: Vec<(String, Address)> = Vec::new();
+        for (name, address) in self.own_contracts().into_iter().chain(earlier) {
+            if !all.iter().any(|(_, known)| *known == address) {
+                all.push((name, address));
+            }
+        }
+        all
+    }
+
+    fn own_contracts(&self) -> Vec<(String, Address)> {
         let own = [
             ("permit contract", self.permit),
             ("escrow", self.escrow),
@@ -70,10 +122,14 @@ impl Deployment {
         all.filter(|(_, address)| !address.is_zero()).collect()
     }
 
-    /// The contracts whose events are numbered.
+    /// The contracts of all sets whose events are numbered.
     pub fn numbered(&self) -> Vec<Address> {
+        self.sets().flat_map(Self::own_numbered).collect()
+    }
+
+    pub(crate) fn own_numbered(&self) -> impl Iterator<Item = Address> + use<> {
         let gate = self.coin.map(|coin| coin.gate);
-        [self.settler, self.escrow, self.anchor, self.payouts].into_iter().chain(gate).collect()
+        [self.settler, self.escrow, self.anchor, self.payouts].into_iter().chain(gate)
     }
 }
 
@@ -100,6 +156,8 @@ pub struct DeployPlan {
     pub caps: Vec<CapSpec>,
     /// The minimum duration of a handover of the administration. Used when the contracts are created.
     pub admin_delay: Duration,
+    /// Deploy a set beside the recorded ones.
+    pub new_set: bool,
 }
 
 /// The wrapped coin, where a cap names its token.
@@ -151,6 +209,10 @@ pub enum DeployError {
     NotThere(Address),
     #[error("{0} is the administrator: relayers, operators and pausers are other accounts")]
     AdminHasRole(Address),
+    #[error("the record contradicts itself: {0}")]
+    Record(String),
+    #[error("there is no record of contracts beside which a new set could be deployed")]
+    NothingBeside,
 }
 
 /// Deploys what is missing. What a record names is never deployed again: a node that does not have it is refused. `admin` pays, and becomes the contracts' admin; it should not be a relayer's key, whose
@@ -171,6 +233,9 @@ pub async fn deploy(
     let provider = rpc::connect(rpc_url)?;
     let chain_id = provider.get_chain_id().await?;
     if let Some(record) = &record {
+        if let Some(fault) = record.fault() {
+            return Err(DeployError::Record(fault));
+        }
         if record.chain_id != chain_id {
             return Err(DeployError::OtherChain { recorded: record.chain_id, node: chain_id });
         }
@@ -178,11 +243,14 @@ pub async fn deploy(
             return Err(DeployError::NotThere(missing));
         }
     }
-    let is_new = record.is_none();
+    if plan.new_set && record.is_none() {
+        return Err(DeployError::NothingBeside);
+    }
+    let is_new = record.is_none() || plan.new_set;
     let mut batch = DeployBatch::start(&provider, admin).await?;
     let mut deployment = match record {
-        Some(record) => record,
-        None => create_core(&mut batch, admin, plan, chain_id).await?,
+        Some(record) if !plan.new_set => record,
+        before => create_core(&mut batch, admin, plan, (chain_id, before)).await?,
     };
     create_tokens(&mut batch, plan, &mut deployment).await?;
     let block = batch.finish().await?;
@@ -199,10 +267,7 @@ async fn find_missing(
     provider: &DynProvider,
     record: &Deployment,
 ) -> Result<Option<Address>, TransportError> {
-    let tokens = record.tokens.iter().map(|token| token.address);
-    let coin = record.coin.into_iter().flat_map(|coin| [coin.gate, coin.wrapped]);
-    let core = [record.permit, record.escrow, record.settler, record.anchor, record.payouts];
-    for address in core.into_iter().chain(coin).chain(tokens) {
+    for (_, address) in record.contracts() {
         if provider.get_code_at(address).await?.is_empty() {
             return Ok(Some(address));
         }
@@ -215,18 +280,23 @@ async fn create_core(
     batch: &mut DeployBatch<'_>,
     admin: &PrivateKeySigner,
     plan: &DeployPlan,
-    chain_id: u64,
+    (chain_id, before): (u64, Option<Deployment>),
 ) -> Result<Deployment, DeployError> {
     let by = admin.address();
     let delay = U48::saturating_from(plan.admin_delay.as_secs());
-    let wrapped = match plan.coin {
-        Some(WrappedCoin::At(address)) => Some(address),
-        Some(WrappedCoin::Test) => {
+    let known = before.as_ref().and_then(|before| before.coin);
+    let wrapped = match (known, plan.coin) {
+        (Some(coin), _) => Some(coin.wrapped),
+        (None, Some(WrappedCoin::At(address))) => Some(address),
+        (None, Some(WrappedCoin::Test)) => {
             Some(batch.create("TestCoin", test_coin::TestCoin::BYTECODE.clone()).await?)
         }
-        None => None,
+        (None, None) => None,
     };
-    let permit = batch.create("Permit", permit::Permit::BYTECODE.clone()).await?;
+    let permit = match &before {
+        Some(before) => before.permit,
+        None => batch.create("Permit", permit::Permit::BYTECODE.clone()).await?,
+    };
     // Escrow, gate, settler and payouts store each other's addresses permanently, so each is created with the next
     // ones' future addresses. A contract at another address than its predecessor expects refuses to be created.
     let gates = u64::from(wrapped.is_some());
@@ -250,7 +320,13 @@ async fn create_core(
     let args = payouts::Payouts::constructorCall { settler_: settler, admin: by, adminDelay: delay };
     batch.create("Payouts", with_args(&payouts::Payouts::BYTECODE, &args.abi_encode())).await?;
     let anchor = batch.create("ReceiptAnchor", anchor::ReceiptAnchor::BYTECODE.clone()).await?;
-    Ok(Deployment { chain_id, permit, escrow, settler, anchor, payouts, coin, ..Deployment::default() })
+    let created =
+        Deployment { chain_id, permit, escrow, settler, anchor, payouts, coin, ..Deployment::default() };
+    let Some(mut before) = before else { return Ok(created) };
+    let mut earlier = std::mem::take(&mut before.earlier);
+    let tokens = before.tokens.clone();
+    earlier.insert(0, before);
+    Ok(Deployment { tokens, earlier, ..created })
 }
 
 async fn create_tokens(

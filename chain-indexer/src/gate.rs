@@ -37,6 +37,12 @@ impl PayoutGate {
         Self(steps)
     }
 
+    /// Whether a step requires this.
+    #[must_use]
+    pub fn waits_for(&self, wait: Wait) -> bool {
+        self.0.iter().any(|step| step.wait == wait)
+    }
+
     /// The finality required for an order of this token and amount. An order that no step matches, or whose token or
     /// amount is unknown, requires the highest.
     #[must_use]

@@ -244,7 +244,7 @@ impl<R: ChainReader> Indexer<R> {
         if let Some(cursor) = self.stored_cursor().await? {
             return Ok(cursor);
         }
-        let number = self.config.deployment.deployed_block.saturating_sub(1);
+        let number = self.config.deployment.first_block().saturating_sub(1);
         let block = node.block(BlockId::number(number.0)).await?.ok_or(RpcError::NullResp)?;
         let start = Cursor {
             chain_id: self.config.chain_id,

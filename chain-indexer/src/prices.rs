@@ -7,7 +7,7 @@ mod pair;
 mod ticks;
 
 use crate::contracts::feed::PriceFeed;
-use crate::rpc::{self, BlockHead, batched_answer, batched_view};
+use crate::rpc::{self, BatchedView, BlockHead};
 use alloy::eips::BlockId;
 use alloy::primitives::Address;
 use alloy::providers::{DynProvider, Provider};
@@ -54,14 +54,14 @@ impl At<'_> {
     async fn round(&self, feed: Address) -> Result<FeedRound, TransportError> {
         use PriceFeed::{decimalsCall, latestRoundDataCall};
         let mut batch = BatchRequest::new(self.provider.client());
-        let decimals = batched_view(&mut batch, feed, &decimalsCall {}, self.id())?;
-        let round = batched_view(&mut batch, feed, &latestRoundDataCall {}, self.id())?;
+        let decimals = BatchedView::add(&mut batch, feed, decimalsCall {}, self.id())?;
+        let round = BatchedView::add(&mut batch, feed, latestRoundDataCall {}, self.id())?;
         batch.send().await?;
-        let round = batched_answer::<latestRoundDataCall>(round).await?;
+        let round = round.answer(self.provider).await?;
         Ok(FeedRound {
             block: self.price_block(),
             answer: i128::try_from(round.answer).map_err(|_| out_of_range("an answer"))?,
-            decimals: batched_answer::<decimalsCall>(decimals).await?,
+            decimals: decimals.answer(self.provider).await?,
             updated_at: u64::try_from(round.updatedAt).map_err(|_| out_of_range("an update time"))?,
         })
     }

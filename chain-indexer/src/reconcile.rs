@@ -18,7 +18,7 @@ use crate::contracts::settler::Orders::Order;
 use crate::lease_guard;
 use crate::{orders, rpc};
 use alloy::eips::BlockId;
-use alloy::primitives::B256;
+use alloy::primitives::{Address, B256};
 use alloy::providers::DynProvider;
 use alloy::transports::{RpcError, TransportError};
 use contracts::ContractsAt;
@@ -277,8 +277,8 @@ struct Comparison<'a> {
     at: Option<ContractsAt<'a>>,
     scope: Scope,
     moment: Moment,
-    /// The open funds in the escrow at the block, by id.
-    open: BTreeMap<String, Contracts>,
+    /// The open funds in the escrows at the block, by id, each with its escrow.
+    open: BTreeMap<String, (Address, Contracts)>,
     /// The beginning of the sample in a page.
     salt: usize,
     subjects: u64,
@@ -394,7 +394,7 @@ impl<'a> Comparison<'a> {
         let counts = store::count_events(self.conn, &self.scope, &contracts).await?;
         let mut agrees = true;
         for count in &counts {
-            let contract = alloy::primitives::Address::from_slice(&count.contract);
+            let contract = Address::from_slice(&count.contract);
             let read = async { Ok(at.seq(contract).await?) };
             let Some(emitted) = self.apart(&format!("contract {contract:#x}"), read).await? else { continue };
             let found = rules::judge_count(&contract.to_string(), emitted, count.last, count.kept);
@@ -408,7 +408,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Reads the open funds in the escrow, and checks that its balances cover them.
+    /// Reads the open funds in the escrows, and checks that the balances of each cover them.
     async fn balances(&mut self) -> Result<(), ReconcileError> {
         let Some(at) = self.at.clone() else { return Ok(()) };
         let mut after = Vec::new();
@@ -421,15 +421,17 @@ impl<'a> Comparison<'a> {
             let read = self.read(&ids).await?;
             self.open.extend(read.into_iter().map(|(id, contracts)| (id.to_string(), contracts)));
         }
-        let mut owed: BTreeMap<String, Option<u128>> = BTreeMap::new();
-        for held in self.open.values().filter_map(|contracts| contracts.lock.as_ref()) {
-            let total = owed.entry(held.token.clone()).or_insert(Some(0));
+        let mut owed: BTreeMap<(Address, String), Option<u128>> = BTreeMap::new();
+        let held =
+            self.open.values().filter_map(|(escrow, contracts)| Some((escrow, contracts.lock.as_ref()?)));
+        for (escrow, held) in held {
+            let total = owed.entry((*escrow, held.token.clone())).or_insert(Some(0));
             *total = total.and_then(|total| total.checked_add(held.amount.get()));
         }
-        for (token, open) in owed {
+        for ((escrow, token), open) in owed {
             let read = async {
                 let open = open.ok_or(ReconcileError::Sum)?;
-                Ok(rules::judge_balance(&token, at.balance(&token, at.deployment.escrow).await?, open))
+                Ok(rules::judge_balance(&token, at.balance(&token, escrow).await?, open))
             };
             let found = self.apart(&format!("token {token}"), read).await?;
             self.breaks.extend(found.flatten());
@@ -494,7 +496,7 @@ impl<'a> Comparison<'a> {
     /// Queries the contracts about everything that is open, every live execution, and some that have ended.
     async fn ask(&mut self, page: &mut [Subject]) -> Result<(), ReconcileError> {
         for subject in page.iter_mut() {
-            subject.contracts = self.open.remove(&subject.entity);
+            subject.contracts = self.open.remove(&subject.entity).map(|(_, contracts)| contracts);
         }
         let live =
             |subject: &Subject| subject.booked.as_ref().is_some_and(|booked| !booked.state.is_terminal());
@@ -506,13 +508,13 @@ impl<'a> Comparison<'a> {
         let ids = wanted.iter().map(|&index| entity_of(&page[index])).collect::<Result<Vec<_>, _>>()?;
         let mut read = self.read(&ids).await?;
         for (index, id) in wanted.into_iter().zip(ids) {
-            page[index].contracts = read.remove(&id);
+            page[index].contracts = read.remove(&id).map(|(_, contracts)| contracts);
         }
         Ok(())
     }
 
     /// What the contracts say of these ids, without those that cannot be read.
-    async fn read(&mut self, ids: &[B256]) -> Result<HashMap<B256, Contracts>, ReconcileError> {
+    async fn read(&mut self, ids: &[B256]) -> Result<HashMap<B256, (Address, Contracts)>, ReconcileError> {
         let Some(at) = self.at.clone() else { return Ok(HashMap::new()) };
         let (reported, unreadable) = reported(self.conn, &self.scope, ids).await?;
         for id in &unreadable {

@@ -47,18 +47,19 @@ mod slots;
 mod work;
 
 use crate::config::ChainConfig;
+use crate::deploy::Deployment;
 use crate::lease_guard::{self, Backoff};
 use crate::orders::Malformed;
 use crate::rpc::{self, BlockHead};
 use crate::signing::{Account, SignError, Signed};
 use alloy::eips::BlockId;
-use alloy::primitives::{B256, Bytes};
+use alloy::primitives::{Address, B256, Bytes};
 use alloy::providers::{DynProvider, Provider};
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use apart::{PART_REST_MAX, Part};
 use dvp_core::secrets::Vault;
 use dvp_domain::chain::BlockNumber;
-use dvp_store::chain::{self as store, Cursor, TxAttempt};
+use dvp_store::chain::{self as store, CommandRow, Cursor, TxAttempt};
 use dvp_store::database::lease::{Lease, LeaseGuard};
 use dvp_store::database::notify::Notifications;
 use dvp_store::workers::{ItemError, Items, Worker, guarded, supervise_until};
@@ -82,6 +83,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The number of blocks from which the market's tip is computed, and the time limit of their fees.
 const HISTORY_BLOCKS: u64 = 10;
 const HISTORY_WITHIN: Duration = Duration::from_secs(3);
+/// An endpoint without a history is asked for one again after this time.
+const HISTORY_AGAIN: Duration = Duration::from_secs(600);
 /// Longer than anything takes within its own limit.
 const TURN_WITHIN: Duration = Duration::from_secs(600);
 
@@ -108,6 +111,8 @@ pub enum RelayError {
     Sign(#[from] SignError),
     #[error("the relayer panicked: {0}")]
     Panicked(String),
+    #[error("the deployment's record names no contracts with the escrow {0}, in which the order ends")]
+    UnknownContracts(Address),
 }
 
 impl From<ItemError<Self>> for RelayError {
@@ -169,10 +174,12 @@ async fn hold_account(pool: &PgPool, relayer: &mut Relayer, shutdown: &Cancellat
     }
 }
 
-/// A node, and whether its chain id was checked.
+/// A node, and what is known of it.
 struct Endpoint {
     provider: DynProvider,
     chain_checked: bool,
+    /// When it said that it has no history of fees.
+    without_history: Mutex<Option<Instant>>,
 }
 
 /// What a turn works with: the newest block, and the gas price.
@@ -233,8 +240,10 @@ impl Relayer {
         account: Account,
         vault: Arc<Vault>,
     ) -> Result<Self, RelayError> {
-        let endpoints: Vec<Endpoint> =
-            providers.into_iter().map(|provider| Endpoint { provider, chain_checked: false }).collect();
+        let endpoints: Vec<Endpoint> = providers
+            .into_iter()
+            .map(|provider| Endpoint { provider, chain_checked: false, without_history: Mutex::default() })
+            .collect();
         if endpoints.is_empty() {
             return Err(RelayError::NoEndpoint);
         }
@@ -438,15 +447,32 @@ impl Relayer {
     }
 
     async fn release_deposited(&self) -> Result<(), RelayError> {
-        store::release_deposited(&mut *self.pool.acquire().await?, self.config.chain_id).await?;
+        let sets = self.config.deployment.sets();
+        let gates: Vec<(Address, Address)> =
+            sets.filter_map(|set| Some((set.escrow, set.coin?.gate))).collect();
+        store::release_deposited(&mut *self.pool.acquire().await?, self.config.chain_id, &gates).await?;
         Ok(())
+    }
+
+    /// The contracts that the command's order ends in.
+    fn contracts_of(&self, row: &CommandRow) -> Result<&Deployment, RelayError> {
+        let set = self.config.deployment.of_escrow(row.escrow);
+        set.ok_or(RelayError::UnknownContracts(row.escrow))
     }
 
     /// The fees of the newest blocks; those of the head alone when the node has no history, or none that can be read.
     async fn market(&self, head: &BlockHead) -> Market {
+        let without = &self.endpoints[self.at].without_history;
+        if without.lock().is_some_and(|at| at.elapsed() < HISTORY_AGAIN) {
+            return Market::of(None, head.base_fee);
+        }
         let history = timeout(HISTORY_WITHIN, rpc::fee_history(self.provider(), HISTORY_BLOCKS)).await;
-        if !matches!(history, Ok(Ok(_) | Err(RpcError::ErrorResp(_)))) {
-            self.is_suspect.store(true, Ordering::Relaxed);
+        match &history {
+            Ok(Ok(_)) => {}
+            Ok(Err(RpcError::ErrorResp(refused))) => {
+                *without.lock() = rpc::lacks_method(refused).then(Instant::now);
+            }
+            Ok(Err(_)) | Err(_) => self.is_suspect.store(true, Ordering::Relaxed),
         }
         Market::of(history.ok().and_then(Result::ok), head.base_fee)
     }

@@ -8,7 +8,7 @@ use alloy::network::TransactionBuilder;
 use alloy::primitives::{Address, B256, Bloom, Bytes, U64, U256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
 use alloy::rpc::client::{BatchRequest, RpcClient, Waiter};
-use alloy::rpc::json_rpc::RpcRecv;
+use alloy::rpc::json_rpc::{ErrorPayload, RpcRecv};
 use alloy::rpc::types::{Header, Log, TransactionRequest};
 use alloy::sol_types::SolCall;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
@@ -147,16 +147,22 @@ async fn at_block<T: RpcRecv>(
     at: BlockId,
 ) -> Result<T, TransportError> {
     let about = serde_json::to_value(about).map_err(TransportError::ser_err)?;
-    let named = match at.as_block_hash() {
-        Some(hash) => json!({"blockHash": hash}),
-        None => serde_json::to_value(at).map_err(TransportError::ser_err)?,
-    };
+    let named = named(at)?;
     let ask = async |block: Value| provider.raw_request::<_, T>(method.into(), (about.clone(), block)).await;
     match (ask(named).await, at.as_block_hash()) {
         (Err(RpcError::ErrorResp(refused)), Some(hash)) if refused.code == INVALID_PARAMS => {
-            ask(json!(hash)).await
+            // What is refused in either form was refused for the first reason.
+            ask(json!(hash)).await.or(Err(RpcError::ErrorResp(refused)))
         }
         (answer, _) => answer,
+    }
+}
+
+/// A block as EIP-1898 names it.
+fn named(at: BlockId) -> Result<Value, TransportError> {
+    match at.as_block_hash() {
+        Some(hash) => Ok(json!({"blockHash": hash})),
+        None => serde_json::to_value(at).map_err(TransportError::ser_err),
     }
 }
 
@@ -181,19 +187,53 @@ pub async fn view_now<C: SolCall>(
     view(provider, to, call, BlockId::latest()).await
 }
 
-/// Adds the call of a view at a block to a batch that is not sent yet.
-pub(crate) fn batched_view<C: SolCall>(
-    batch: &mut BatchRequest<'_>,
+/// The call of a view at a block, in a batch.
+pub(crate) struct BatchedView<C> {
     to: Address,
-    call: &C,
+    call: C,
     at: BlockId,
-) -> Result<Waiter<Bytes>, TransportError> {
-    let request = TransactionRequest::default().with_to(to).with_input(call.abi_encode());
-    batch.add_call("eth_call", &(request, at))
+    answer: Waiter<Bytes>,
 }
 
-pub(crate) async fn batched_answer<C: SolCall>(waiter: Waiter<Bytes>) -> Result<C::Return, TransportError> {
-    C::abi_decode_returns(&waiter.await?).map_err(TransportErrorKind::custom)
+impl<C: SolCall> BatchedView<C> {
+    /// Adds the call to a batch that is not sent yet.
+    pub(crate) fn add(
+        batch: &mut BatchRequest<'_>,
+        to: Address,
+        call: C,
+        at: BlockId,
+    ) -> Result<Self, TransportError> {
+        let request = TransactionRequest::default().with_to(to).with_input(call.abi_encode());
+        let answer = batch.add_call("eth_call", &(request, named(at)?))?;
+        Ok(Self { to, call, at, answer })
+    }
+
+    /// Its answer. An endpoint that does not take the block in this form is asked by itself.
+    pub(crate) async fn answer(self, provider: &DynProvider) -> Result<C::Return, TransportError> {
+        let Self { to, call, at, answer } = self;
+        match answer.await {
+            Err(RpcError::ErrorResp(refused))
+                if refused.code == INVALID_PARAMS && at.as_block_hash().is_some() =>
+            {
+                view(provider, to, &call, at).await
+            }
+            answer => C::abi_decode_returns(&answer?).map_err(TransportErrorKind::custom),
+        }
+    }
+}
+
+/// How many of so many calls the endpoint takes as one request, as far as halving them tells.
+pub(crate) async fn calls_taken(rpc_url: &str, calls: usize) -> Result<usize, TransportError> {
+    let url = rpc_url.parse().map_err(TransportErrorKind::non_retryable)?;
+    let transport = HttpTransport::new(reqwest_client()?, url);
+    let client = RpcClient::new(transport.clone(), false);
+    let mut batch = client.new_batch();
+    let mut answers = Vec::with_capacity(calls);
+    for _ in 0..calls {
+        answers.push(batch.add_call::<_, U64>("eth_chainId", &())?);
+    }
+    batch.send().await?;
+    Ok(transport.batch_max().min(calls))
 }
 
 /// The fees of the newest blocks, in wei per gas, as far as a node tells them.
@@ -320,6 +360,14 @@ pub(crate) fn told(error: &TransportError) -> String {
     }
 }
 
+/// Whether an endpoint says that it does not have a method at all.
+pub(crate) fn lacks_method(refused: &ErrorPayload) -> bool {
+    let message = refused.message.to_ascii_lowercase();
+    let says = ["not found", "not supported", "unsupported", "not available", "does not exist"];
+    matches!(refused.code, -32601 | -32004)
+        || message.contains("method") && says.iter().any(|words| message.contains(words))
+}
+
 /// The data and the message of a revert; any other error as it is.
 fn reverted(error: TransportError) -> Result<(Bytes, String), TransportError> {
     match error {
@@ -367,9 +415,19 @@ pub fn parse_amount(value: &str) -> Option<U256> {
 
 #[cfg(test)]
 mod tests {
-    use alloy::rpc::json_rpc::ErrorPayload;
-
     use super::*;
+
+    #[test]
+    fn a_method_that_is_not_there_is_told_from_one_that_fails() {
+        let refused = |code, message: &'static str| {
+            lacks_method(&ErrorPayload { code, message: message.into(), data: None })
+        };
+        assert!(refused(-32601, "the method eth_feeHistory does not exist/is not available"));
+        assert!(refused(-32004, "method not supported"));
+        assert!(refused(-32600, "Unsupported method: eth_feeHistory"));
+        assert!(!refused(-32000, "header not found"));
+        assert!(!refused(-32005, "limit exceeded"));
+    }
 
     #[test]
     fn a_revert_is_read_in_every_nodes_words() {

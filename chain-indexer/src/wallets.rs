@@ -2,11 +2,11 @@
 
 use crate::contracts::permit::Permit;
 use crate::contracts::token::TestToken;
-use crate::rpc::{self, BlockHead};
+use crate::rpc::{self, BatchedView, BlockHead};
 use alloy::eips::BlockId;
-use alloy::primitives::{Address, Bytes, U256};
+use alloy::primitives::{Address, U256};
 use alloy::providers::{DynProvider, Provider};
-use alloy::rpc::client::{BatchRequest, Waiter};
+use alloy::rpc::client::BatchRequest;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_core::chain::{
     ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
@@ -87,9 +87,9 @@ impl WalletToken {
 
 /// The calls about one wallet in a batch to be sent.
 struct Calls {
-    nonce: Waiter<Bytes>,
-    balance: Waiter<Bytes>,
-    allowance: Waiter<Bytes>,
+    nonce: BatchedView<Permit::noncesCall>,
+    balance: BatchedView<TestToken::balanceOfCall>,
+    allowance: BatchedView<TestToken::allowanceCall>,
 }
 
 impl Calls {
@@ -101,24 +101,24 @@ impl Calls {
         let WalletToken { owner, token } = requested;
         // The nonce first: a lock in between counts as pending and as spent, never as neither.
         Ok(Self {
-            nonce: rpc::batched_view(batch, permit, &Permit::noncesCall { owner }, NEWEST)?,
-            balance: rpc::batched_view(batch, token, &TestToken::balanceOfCall { account: owner }, NEWEST)?,
-            allowance: rpc::batched_view(
+            nonce: BatchedView::add(batch, permit, Permit::noncesCall { owner }, NEWEST)?,
+            balance: BatchedView::add(batch, token, TestToken::balanceOfCall { account: owner }, NEWEST)?,
+            allowance: BatchedView::add(
                 batch,
                 token,
-                &TestToken::allowanceCall { owner, spender: permit },
+                TestToken::allowanceCall { owner, spender: permit },
                 NEWEST,
             )?,
         })
     }
 
-    async fn answers(self) -> Result<WalletFacts, TransportError> {
-        let nonce = rpc::batched_answer::<Permit::noncesCall>(self.nonce).await?;
+    async fn answers(self, provider: &DynProvider) -> Result<WalletFacts, TransportError> {
+        let nonce = self.nonce.answer(provider).await?;
         let out_of_range = |_| TransportErrorKind::custom_str("a nonce out of range");
         Ok(WalletFacts {
             nonce: u128::try_from(nonce).map_err(out_of_range)?,
-            balance: saturated(rpc::batched_answer::<TestToken::balanceOfCall>(self.balance).await?),
-            allowance: saturated(rpc::batched_answer::<TestToken::allowanceCall>(self.allowance).await?),
+            balance: saturated(self.balance.answer(provider).await?),
+            allowance: saturated(self.allowance.answer(provider).await?),
         })
     }
 }
@@ -157,7 +157,7 @@ async fn read_once(
     let head = head.await?.ok_or(RpcError::NullResp)?;
     let mut facts = Vec::with_capacity(calls.len());
     for calls in calls {
-        facts.push(calls.answers().await?);
+        facts.push(calls.answers(provider).await?);
     }
     let is_of_one_block = after.await?.ok_or(RpcError::NullResp)?.hash == head.hash;
     let head = ChainHead { number: head.number, hash: head.hash.0 };

@@ -20,6 +20,24 @@ const local = (page) => page.querySelectorAll("time[datetime], .time").forEach((
 });
 local(document.body);
 
+// The text of a file is pasted, or read from one that is chosen. Banks write UTF-8 or Latin-1.
+document.querySelectorAll("textarea[data-file]").forEach((text) => {
+  const file = document.createElement("input");
+  file.type = "file";
+  file.setAttribute("aria-label", "Read from a file");
+  file.addEventListener("change", async () => {
+    const [chosen] = file.files;
+    if (!chosen) return;
+    const bytes = await chosen.arrayBuffer();
+    try {
+      text.value = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    } catch {
+      text.value = new TextDecoder("windows-1252").decode(bytes);
+    }
+  });
+  text.before(file);
+});
+
 const live = document.querySelector("main[data-live]");
 if (live && window.EventSource) {
   const EVERY_MS = 350;

@@ -105,6 +105,8 @@ pub(crate) struct Block {
     pub forms: Vec<Form>,
     /// Actions about it.
     pub offers: Vec<Offer>,
+    /// A text in pieces, some of them marked.
+    pub document: Vec<(String, bool)>,
     pub is_wide: bool,
     /// The address of the following rows, and what leads there is called.
     pub older: Option<String>,
@@ -129,6 +131,7 @@ impl Block {
             empty: "",
             forms: Vec::new(),
             offers: Vec::new(),
+            document: Vec::new(),
             is_wide: true,
             older: None,
             older_name: "Older",
@@ -172,6 +175,11 @@ impl Block {
 
     pub(crate) fn with_offers(self, offers: Vec<Offer>) -> Self {
         Self { offers, ..self }
+    }
+
+    /// A text in pieces, some of them marked.
+    pub(crate) fn document(title: impl Into<String>, document: Vec<(String, bool)>) -> Self {
+        Self { document, ..Self::new(title) }
     }
 
     /// Actions only.

@@ -10,6 +10,7 @@ pub(crate) mod act;
 pub(crate) mod actions;
 pub(crate) mod approvals;
 pub(crate) mod audit;
+pub(crate) mod bank_files;
 pub(crate) mod chains;
 pub(crate) mod home;
 pub(crate) mod live;
@@ -83,6 +84,7 @@ pub(crate) fn all() -> Vec<Route> {
         page("/reconciliation", EVERYONE, get(reconciliation::show)),
         page("/reconciliation/{run}", EVERYONE, get(reconciliation::run)),
         page("/reconciliation/{run}/{ordinal}", EVERYONE, get(reconciliation::show_break)),
+        page("/bank-files/{digest}", PERSONAL, get(bank_files::show)),
         page("/treasury", EVERYONE, get(treasury::show)),
         page("/treasury/statement", EVERYONE, get(statement::show)),
         page("/treasury/statement.csv", EVERYONE, get(statement::export)),

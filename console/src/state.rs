@@ -76,8 +76,8 @@ impl std::fmt::Debug for ProviderSettings {
 impl ConsoleSettings {
     /// The usual number of connections.
     pub const CONNECTIONS: usize = 256;
-    /// The maximum size of a form.
-    pub(crate) const FORM_BYTES_MAX: usize = 64 * 1024;
+    /// The maximum size of a form: a month of a bank's statement.
+    pub(crate) const FORM_BYTES_MAX: usize = 1024 * 1024;
 
     /// The connections of one source: half of all, so that one host cannot hold them, and the operators behind one address
     /// have enough.

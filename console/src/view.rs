@@ -5,6 +5,7 @@ use std::fmt::Display;
 use chrono::{DateTime, SecondsFormat, Utc};
 use dvp_domain::operator::OperatorRole;
 use dvp_store::database::changes::Subject;
+use dvp_store::database::clock;
 use url::form_urlencoded::Serializer;
 
 use crate::assets;
@@ -143,7 +144,7 @@ pub(crate) fn span(seconds: i64) -> String {
 
 /// The time from one moment to another.
 pub(crate) fn took(from: DateTime<Utc>, until: Option<DateTime<Utc>>) -> String {
-    span(until.unwrap_or_else(Utc::now).signed_duration_since(from).num_seconds())
+    span(until.unwrap_or_else(|| clock::now().to_utc()).signed_duration_since(from).num_seconds())
 }
 
 /// How long ago a time was.

@@ -1,5 +1,6 @@
 //! The configuration that every part of the core reads and that never changes while the process runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use alloy::primitives::Address;
@@ -17,10 +18,19 @@ use dvp_store::StoreError;
 use crate::chain::backlog::Backlog;
 use crate::chain::halts::{Halt, Halts};
 use crate::chain::permit::PermitDomain;
-pub use crate::clock::{Clock, now};
+pub use crate::clock::{Clock, now, system};
 use crate::liquidity::Liquidity;
 use crate::screening::Screening;
 use crate::secrets::Vault;
+
+/// A set of the service's contracts, as far as orders name them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContractSet {
+    pub escrow: String,
+    pub anchor: String,
+    /// The contract that takes deposits of the chain's coin, if the contracts deal in it.
+    pub gate: Option<String>,
+}
 
 /// A chain that tokens settle on.
 #[derive(Debug, Clone)]
@@ -28,10 +38,10 @@ pub struct ChainConfig {
     /// The name that assets refer to.
     pub name: String,
     pub chain_id: i64,
-    pub escrow: String,
-    pub anchor: String,
-    /// The contract that takes deposits of the chain's coin, if the contracts deal in it.
-    pub gate: Option<String>,
+    /// The contracts that take new orders.
+    pub taking: ContractSet,
+    /// Those before them, in which their orders end.
+    pub ending: Vec<ContractSet>,
     pub permit: PermitDomain,
     /// The contracts of the service, by their names.
     pub contracts: Vec<(String, address::Address)>,
@@ -56,14 +66,37 @@ impl ChainConfig {
         Some(Self {
             name: name.to_owned(),
             chain_id: i64::try_from(chain_id).ok()?,
-            escrow: escrow.to_owned(),
-            anchor: anchor.to_owned(),
-            gate: None,
+            taking: ContractSet { escrow: escrow.to_owned(), anchor: anchor.to_owned(), gate: None },
+            ending: Vec::new(),
             permit: PermitDomain::new(permit_name, chain_id, contract),
             contracts: contracts.into_iter().collect::<Option<_>>()?,
             backlog: Backlog::default(),
             halt: Halt::default(),
         })
+    }
+
+    pub fn contract_sets(&self) -> impl Iterator<Item = &ContractSet> {
+        std::iter::once(&self.taking).chain(&self.ending)
+    }
+
+    /// The escrow of the contracts that an order ends in: of those that took it.
+    pub fn escrow_of<'a>(&'a self, terms: &'a Terms) -> &'a str {
+        terms.escrows.get(&self.chain_id).unwrap_or(&self.taking.escrow)
+    }
+
+    /// The contracts that an order ends in.
+    pub fn contracts_of(&self, terms: &Terms) -> Result<&ContractSet, StoreError> {
+        let escrow = self.escrow_of(terms);
+        let unknown = || {
+            let chain = &self.name;
+            StoreError::corrupt(
+                "execution",
+                format_args!(
+                    "the deployment's record of {chain} names no contracts with the escrow {escrow}"
+                ),
+            )
+        };
+        self.contract_sets().find(|set| set.escrow.eq_ignore_ascii_case(escrow)).ok_or_else(unknown)
     }
 }
 
@@ -169,6 +202,12 @@ impl Context {
             }),
             Some(_) | None => self.chain_of(terms),
         }
+    }
+
+    /// The escrows of the contracts that take an order of these terms, by chain.
+    pub fn escrows_for(&self, terms: &Terms) -> Result<BTreeMap<i64, String>, StoreError> {
+        let chains = [self.chain_of(terms)?, self.payout_chain_of(terms)?];
+        Ok(chains.into_iter().map(|chain| (chain.chain_id, chain.taking.escrow.clone())).collect())
     }
 
     /// Whether a chain of the order is halted: no leg of it begins.

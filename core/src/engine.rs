@@ -1,6 +1,7 @@
 //! The functions of the service for a partner: quote, submit, cancel, status, receipt, events. REST and FIX change
 //! orders through these functions only.
 
+pub mod account;
 mod cancel;
 mod error;
 mod forgotten;

@@ -316,7 +316,7 @@ fn code(reason: Reason) -> &'static str {
         | Reason::QuoteNotFound
         | Reason::QuoteExpired
         | Reason::QuoteAlreadyUsed
-        | Reason::QuoteMismatch
+        | Reason::QuoteMismatch(_)
         | Reason::BelowMinimumOutput
         | Reason::AboveMaximumInput
         | Reason::BeneficiaryAccountRequiredForFiatOutput

@@ -4,6 +4,8 @@
 pub mod accounts;
 pub mod approvals;
 pub mod bands;
+pub mod bank_parts;
+pub mod beneficiaries;
 pub mod breaks;
 pub mod credentials;
 pub mod deposits;
@@ -18,6 +20,8 @@ pub mod operations;
 pub mod partners;
 pub mod pauses;
 pub mod personal_data;
+pub mod received_recalls;
 pub mod requests;
 pub mod rotation;
+pub mod statements;
 pub mod targets;

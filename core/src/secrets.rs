@@ -9,11 +9,15 @@
 //!
 //! Kept by `core/tests/it/rotation.rs::an_orders_preimage_is_in_no_row_and_needs_its_key_until_settled`.
 
+mod signature;
+
 use chacha20poly1305::aead::{Aead, Generate, Key, Nonce, Payload};
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+pub use self::signature::{NoSigningKey, Signed};
 
 /// Decryption failed: wrong master key, or changed bytes.
 #[derive(Debug, thiserror::Error)]
@@ -57,12 +61,19 @@ impl std::fmt::Debug for Vault {
     }
 }
 
+/// The prefixes of opaque ids.
+pub const DELIVERY: &str = "dlv_";
+pub const REPLAY: &str = "rpl_";
+pub const RESTING_ORDER: &str = "rst_";
+
 /// The id of a key configured without one.
 pub const UNNAMED: &str = "1";
 /// The prefix of an encrypted value: the version of this format.
 const SEAL: u8 = 0x82;
 const NONCE_BYTES: usize = 12;
 const ID_BYTES_MAX: usize = 32;
+/// Of the permutation that hides a number; four are as good as random.
+const ROUNDS: u8 = 4;
 const ACCOUNT: &str = "beneficiary-account";
 
 impl Vault {
@@ -134,6 +145,33 @@ impl Vault {
     /// `accountHash` of the contract: keyed and stable, over the account alone. Lowercase hex.
     pub fn account_hash(&self, account: &str) -> String {
         hex::encode(mac(&self.account_key, account.as_bytes()))
+    }
+
+    /// A row's number as others see it: `prefix` and 16 hex digits, which do not tell how many rows there are. It stays
+    /// the same when keys rotate.
+    pub fn opaque_id(&self, prefix: &str, id: i64) -> String {
+        let halves = split(id.cast_unsigned());
+        let [left, right] =
+            (0..ROUNDS).fold(halves, |[left, right], round| [right, left ^ self.round(prefix, round, right)]);
+        format!("{prefix}{left:08x}{right:08x}")
+    }
+
+    /// The number behind an id; `None`: no row has such an id.
+    pub fn id_behind(&self, prefix: &str, text: &str) -> Option<i64> {
+        let hex = text.strip_prefix(prefix).filter(|hex| hex.len() == 16)?;
+        let halves = split(u64::from_str_radix(hex, 16).ok()?);
+        let [left, right] = (0..ROUNDS)
+            .rev()
+            .fold(halves, |[left, right], round| [right ^ self.round(prefix, round, left), left]);
+        let id = ((u64::from(left) << 32) | u64::from(right)).cast_signed();
+        (self.opaque_id(prefix, id) == text).then_some(id)
+    }
+
+    /// A Feistel network of such rounds is a permutation, which can be inverted with the key alone.
+    fn round(&self, prefix: &str, round: u8, half: u32) -> u32 {
+        let message = [b"id:", prefix.as_bytes(), &[round], &half.to_be_bytes()].concat();
+        let [a, b, c, d, ..] = mac(&self.account_key, &message);
+        u32::from_be_bytes([a, b, c, d])
     }
 
     /// The key of account hashes, to be stored encrypted.
@@ -279,6 +317,11 @@ pub fn mac(key: &[u8], message: &[u8]) -> [u8; 32] {
     MacKey::new(key).mac(&[message])
 }
 
+const fn split(id: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = id.to_be_bytes();
+    [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,6 +370,24 @@ mod tests {
         assert_eq!(both.process_keys(), [new.process_keys(), old.process_keys()].concat());
         let kept = both.clone().with_account_key(*old.account_key());
         assert_eq!(kept.account_hash("a"), old.account_hash("a"));
+    }
+
+    #[test]
+    fn an_opaque_id_hides_its_number_and_leads_back_to_it() {
+        let vault = Vault::new([7; 32]);
+        let mut seen = std::collections::BTreeSet::new();
+        for id in [0, 1, 2, 3, 1 << 31, i64::MAX, i64::MIN, -1] {
+            let text = vault.opaque_id("dlv_", id);
+            assert!(text.len() == 20 && seen.insert(text.clone()), "{text}");
+            assert_eq!(vault.id_behind("dlv_", &text), Some(id));
+            assert_ne!(vault.id_behind("rst_", &text.replace("dlv_", "rst_")), Some(id));
+            assert_ne!(Vault::new([8; 32]).id_behind("dlv_", &text), Some(id));
+        }
+        let rotated = Vault::new([8; 32]).with_account_key(*vault.account_key());
+        assert_eq!(rotated.opaque_id("dlv_", 2), vault.opaque_id("dlv_", 2));
+        for wrong in ["2", "dlv_2", "dlv_000000000000000G", "dlv_+00000000000000a", "dlv_00000000000000AA"] {
+            assert_eq!(vault.id_behind("dlv_", wrong), None, "{wrong}");
+        }
     }
 
     #[test]

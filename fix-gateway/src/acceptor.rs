@@ -15,6 +15,7 @@ mod proxy;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use dvp_core::listeners::source::is_in;
+use dvp_domain::text::clean;
 use dvp_fix::codec::Message;
 use ipnet::IpNet;
 use metrics::counter;
@@ -33,7 +34,7 @@ use directory::{Entry, Place};
 pub(crate) use forwarded::accept_forwarded;
 
 use crate::{
-    connection::{Attach, Connection, Pass, Stream},
+    connection::{Attach, Connection, Frame, Pass, Stream, read},
     forward::{ForwardError, Forwarding, Relays, Verdict},
     gate::{NotAdmitted, Origin},
     sources::{self, Budget, Sources, Visit},
@@ -121,15 +122,13 @@ enum AcceptError {
 
 /// The Logout text for a refused Logon, the same for every peer.
 const REFUSED_TEXT: &str = "logon refused";
-/// The Logout text for an authenticated peer that requests another password.
-const NEW_PASSWORD_TEXT: &str = "NewPassword(925) is not supported: passwords are changed by the operator";
 
 impl AcceptError {
     /// The Logout text, if one is sent.
-    const fn said(&self, refusal: LogonRefusal) -> Option<&'static str> {
+    fn said(&self, refusal: LogonRefusal) -> Option<String> {
         match (self, refusal) {
-            (Self::NotAdmitted(NotAdmitted::NewPassword), _) => Some(NEW_PASSWORD_TEXT),
-            (_, LogonRefusal::Logout) => Some(REFUSED_TEXT),
+            (Self::NotAdmitted(reason), _) if reason.is_told() => Some(reason.to_string()),
+            (_, LogonRefusal::Logout) => Some(REFUSED_TEXT.to_owned()),
             (_, LogonRefusal::Silent) => None,
         }
     }
@@ -203,8 +202,7 @@ pub(crate) async fn accept_with(
         let acceptor = Arc::clone(&acceptor);
         unauthenticated.spawn(async move {
             if let Err(refused) = acceptor.handshake(stream, addr, permit).await {
-                info!(peer = %addr, reason = &refused as &dyn std::error::Error, "connection refused");
-                counter!("dvp_fix_connections_refused_total", "reason" => refused.name()).increment(1);
+                note(addr, None, &refused);
             }
         });
     }
@@ -233,7 +231,7 @@ impl LogonListener {
         let until = logon_came + self.config.refusal_delay.saturating_mul(9) / 10;
         match self.find(&logon, &origin, until).await {
             Ok(Target::Session(session, pass)) => {
-                let attach = Attach { connection, logon, pass, stopping: None };
+                let attach = Attach::new(connection, logon, pass, None);
                 // The driver is busy with other connections, or gone. The wait is short.
                 session.send_timeout(attach, ATTACH_WAIT).await.map_err(|_| AcceptError::Busy)
             }
@@ -246,9 +244,10 @@ impl LogonListener {
                 let delay = refused_after(logon_came.elapsed(), self.config.refusal_delay);
                 tokio::time::sleep_until(logon_came + delay).await;
                 if let Some(text) = refused.said(self.config.refusal) {
-                    connection.refuse(&logon, text).await;
+                    connection.refuse(&logon, &text).await;
                 }
-                Err(refused)
+                note(origin.addr, SessionKey::of(&logon).as_ref(), &refused);
+                Ok(())
             }
         }
     }
@@ -259,7 +258,7 @@ impl LogonListener {
         loop {
             match self.directory.find(&key, until).await.ok_or(AcceptError::NoSession)? {
                 Place::Here(Entry { gatekeeper, sender }) => {
-                    let admission = gatekeeper.admit(logon, origin).await?;
+                    let admission = gatekeeper.admit(&read(gatekeeper.encoding(), logon), origin).await?;
                     debug!(peer = %origin.addr, session = key.peer_comp_id, "admitted");
                     return Ok(Target::Session(
                         sender,
@@ -327,6 +326,14 @@ impl LogonListener {
     }
 }
 
+/// One line and one count of each refused connection; `named`: the session of its Logon.
+fn note(peer: SocketAddr, named: Option<&SessionKey>, refused: &AcceptError) {
+    const NAME_MAX: usize = 200;
+    let session = named.map(|key| clean(&key.to_string(), NAME_MAX));
+    info!(%peer, session, reason = refused as &dyn std::error::Error, "connection refused");
+    counter!("dvp_fix_connections_refused_total", "reason" => refused.name()).increment(1);
+}
+
 /// When a refused Logon is answered, counted from its arrival: after the delay, or after a multiple of it when the
 /// decision took longer.
 fn refused_after(decided_after: Duration, delay: Duration) -> Duration {
@@ -339,7 +346,7 @@ async fn first_message(connection: &mut Connection) -> Option<Message> {
     loop {
         let frame_max = connection.frame_max;
         match connection.inbound.next(frame_max).ok()? {
-            Some(Ok(message)) if message.msg_type() == b"A" => return Some(message.to_owned()),
+            Some(Frame::Message(message)) if message.msg_type() == b"A" => return Some(message.to_owned()),
             Some(_) => return None,
             None => connection.fill().await.map(drop).ok()?,
         }

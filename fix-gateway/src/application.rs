@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin, time::Instant};
 
 use dvp_fix::{
-    SeqNum, UtcNanos,
+    SeqNum, Stamp,
     codec::{Body, MessageRef},
     schedule::Epoch,
     session::{Now, ResendSlice, Session, Stored},
@@ -209,8 +209,8 @@ impl<'a> Turn<'a> {
     }
 
     /// SendingTime(52) of the messages numbered in this turn.
-    pub const fn sending_time(&self) -> UtcNanos {
-        self.now.utc
+    pub fn sending_time(&self) -> Stamp {
+        self.session.stamp_of(self.now.utc)
     }
 
     /// An empty body, with a reused buffer if there is one.

@@ -18,7 +18,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use dvp_fix::UtcNanos;
+use dvp_fix::{UtcNanos, codec::Encoding};
 use dvp_store::PgPool;
 use tokio::sync::mpsc;
 
@@ -49,6 +49,8 @@ struct Tally {
 #[derive(Debug)]
 struct Chunk {
     session: Arc<str>,
+    /// Of the text in messages that were written; what was read is UTF-8.
+    encoding: Encoding,
     bytes: Vec<u8>,
     messages: Vec<Place>,
 }
@@ -69,8 +71,9 @@ impl Archive {
         (Self { chunks, tally: Arc::clone(&tally) }, Writer::new(queued, tally, pool))
     }
 
-    pub(crate) fn recorder(&self, session: &str) -> Recorder {
-        Recorder { archive: self.clone(), session: session.into(), bytes: Vec::new(), messages: Vec::new() }
+    pub(crate) fn recorder(&self, session: &str, encoding: Encoding) -> Recorder {
+        let (archive, session) = (self.clone(), session.into());
+        Recorder { archive, session, encoding, bytes: Vec::new(), messages: Vec::new() }
     }
 }
 
@@ -78,6 +81,7 @@ impl Archive {
 pub(crate) struct Recorder {
     archive: Archive,
     session: Arc<str>,
+    encoding: Encoding,
     bytes: Vec<u8>,
     messages: Vec<Place>,
 }
@@ -110,7 +114,7 @@ impl Recorder {
         let Archive { chunks, tally } = &self.archive;
         let (size, count) = (bytes.len(), u64::try_from(messages.len()).unwrap_or(u64::MAX));
         let is_full = tally.bytes.fetch_add(size, Ordering::Relaxed) > QUEUED_MAX;
-        let chunk = Chunk { session: Arc::clone(&self.session), bytes, messages };
+        let chunk = Chunk { session: Arc::clone(&self.session), encoding: self.encoding, bytes, messages };
         if is_full || chunks.try_send(chunk).is_err() {
             tally.bytes.fetch_sub(size, Ordering::Relaxed);
             tally.left_out.fetch_add(count, Ordering::Relaxed);
@@ -130,7 +134,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_is_one_chunk_with_its_messages_in_order() {
         let (archive, mut queued) = archive();
-        let mut recorder = archive.recorder("acme");
+        let mut recorder = archive.recorder("acme", Encoding::Utf8);
         recorder.hand_over();
         recorder.read(UtcNanos(1), b"one");
         recorder.written(UtcNanos(2), b"two");
@@ -147,7 +151,7 @@ mod tests {
     #[test]
     fn a_full_queue_leaves_messages_out_and_counts_them() {
         let (archive, mut queued) = archive();
-        let mut recorder = archive.recorder("acme");
+        let mut recorder = archive.recorder("acme", Encoding::Utf8);
         let frame = vec![0; CHUNK_MAX];
         let fitting = QUEUED_MAX / CHUNK_MAX + 1;
         for _ in 0..fitting + 3 {

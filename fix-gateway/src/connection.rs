@@ -13,8 +13,9 @@ use std::{
 };
 
 use dvp_fix::{
-    SeqNum,
-    codec::{Body, Framed, Framer, Garbled, Head, Message, MessageRef, MsgType, Parser, encode},
+    Precision, SeqNum, Stamp,
+    codec::{Body, Encoding, Framed, Framer, Garbled, Head, Message, MessageRef, MsgType, Parser, encode},
+    session::Discarded,
     tag,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
@@ -25,14 +26,13 @@ pub use self::outgoing::SlowConsumer;
 use crate::{
     clock,
     gate::{Admission, Gatekeeper, NotAdmitted, Origin},
+    limits::FRAME_MAX,
     sources::ConnectionSlot,
 };
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
-/// The size limit of a frame of an authenticated peer.
-const FRAME_MAX: usize = 64 * 1024;
 /// The time limit for the peer to take our last bytes.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
@@ -57,6 +57,10 @@ pub(crate) struct Connection {
 pub(crate) struct Inbound {
     framer: Framer,
     parser: Parser,
+    /// Of the session's text, once the session is known.
+    encoding: Encoding,
+    /// The latest frame in UTF-8, where it came otherwise.
+    utf8: Vec<u8>,
 }
 
 /// An authenticated connection with its Logon as the first message.
@@ -67,6 +71,26 @@ pub struct Attach {
     pub(crate) pass: Pass,
     /// Of a forwarded connection: cancelled when the process that forwards it stops.
     pub(crate) stopping: Option<CancellationToken>,
+}
+
+impl Attach {
+    /// A connection whose session is known, by its Logon.
+    pub(crate) fn new(
+        mut connection: Connection,
+        logon: Message,
+        pass: Pass,
+        stopping: Option<CancellationToken>,
+    ) -> Self {
+        let encoding = pass.gatekeeper.encoding();
+        connection.inbound.encoding = encoding;
+        Self { connection, logon: read(encoding, &logon), pass, stopping }
+    }
+}
+
+/// A Logon in UTF-8, to be decided upon.
+pub(crate) fn read(encoding: Encoding, logon: &Message) -> Message {
+    // What was parsed once can be parsed again.
+    encoding.message(logon.clone()).unwrap_or_else(|_| logon.clone())
 }
 
 /// How the peer was authenticated.
@@ -91,18 +115,36 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Inbound {
-    /// The next complete frame of the input, if it has at most `frame_max` bytes.
-    pub(crate) fn next(&mut self, frame_max: usize) -> io::Result<Option<Result<MessageRef<'_>, Garbled>>> {
+    /// The next complete frame of the input. One of more than `frame_max` bytes is passed over.
+    pub(crate) fn next(&mut self, frame_max: usize) -> io::Result<Option<Frame<'_>>> {
         self.framer.set_limit(frame_max);
         match self.framer.next_frame() {
             // The framer limits incomplete frames only: a frame that arrived in a single read may be longer.
-            Framed::Frame(frame) if frame.len() <= frame_max => Ok(Some(self.parser.parse(frame))),
+            Framed::Frame(frame) if frame.len() <= frame_max && !self.encoding.is_plain(frame) => {
+                self.utf8 = match self.parser.parse(frame) {
+                    Ok(message) => self.encoding.decoded(message),
+                    Err(garbled) => return Ok(Some(Frame::Garbled(garbled))),
+                };
+                Ok(Some(self.parser.parse(&self.utf8).map_or_else(Frame::Garbled, Frame::Message)))
+            }
+            Framed::Frame(frame) if frame.len() <= frame_max => {
+                Ok(Some(self.parser.parse(frame).map_or_else(Frame::Garbled, Frame::Message)))
+            }
+            Framed::Discarded(head) => Ok(Some(Frame::TooLong(Discarded::of(head)))),
             Framed::Incomplete => Ok(None),
             Framed::Frame(_) | Framed::TooLong => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, "frame too long"))
             }
         }
     }
+}
+
+/// One frame of the input.
+pub(crate) enum Frame<'a> {
+    Message(MessageRef<'a>),
+    Garbled(Garbled),
+    /// It was discarded; what is known of it, if its beginning says so.
+    TooLong(Option<Discarded>),
 }
 
 impl Connection {
@@ -216,13 +258,16 @@ impl Connection {
     /// Sends a Logout that refuses a Logon. Its number 1 is no number of the session.
     pub(crate) async fn refuse(&mut self, logon: &Message, reason: &str) {
         let text = |tag| logon.text(tag).unwrap_or_default();
+        // The session's precision is not known here, and a peer that writes seconds may read no more.
+        let has_fraction = text(tag::SENDING_TIME).contains('.');
+        let precision = if has_fraction { Precision::Millis } else { Precision::Seconds };
         let head = Head {
             begin_string: text(tag::BEGIN_STRING),
             msg_type: MsgType::LOGOUT,
             seq: SeqNum::FIRST,
             sender_comp_id: text(tag::TARGET_COMP_ID),
             target_comp_id: text(tag::SENDER_COMP_ID),
-            sending_time: clock::now().utc,
+            sending_time: Stamp { time: clock::now().utc, precision },
             orig_sending_time: None,
             last_processed: None,
         };

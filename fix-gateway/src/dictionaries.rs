@@ -1,6 +1,7 @@
 //! Data dictionaries for institutions, in QuickFIX's format: the messages of this service, with its own fields.
 //!
 //! The files are generated from the tables that the engine uses, and from [`OWN_FIELDS`]; a test compares them.
+//! FIX Orchestra files say the same, and what is read, ignored and rejected.
 //!
 //! A field of a message that is not listed is rejected by its tag.
 //!
@@ -27,7 +28,7 @@ const fn own(tag: u32, name: &'static str, data_type: &'static str, message: &'s
 }
 
 /// All fields beyond the standard that dvp's messages, in either direction, may have.
-pub const OWN_FIELDS: [OwnField; 29] = [
+pub const OWN_FIELDS: [OwnField; 31] = [
     own(20001, "PermitNonce", "INT", "D"),
     own(20002, "PermitDeadline", "INT", "D"),
     own(20003, "PermitSignature", "STRING", "D"),
@@ -59,15 +60,17 @@ pub const OWN_FIELDS: [OwnField; 29] = [
     own(20106, "AnchorTxHash", "STRING", "8"),
     own(20107, "PayoutFee", "AMT", "8"),
     own(20108, "PayoutFeeCurrency", "CURRENCY", "8"),
+    own(20109, "ProtocolFee", "AMT", "8"),
     own(20110, "DepositContract", "STRING", "8"),
     own(20111, "DepositID", "STRING", "8"),
     own(20112, "DepositAmount", "INT", "8"),
     own(20113, "DepositBy", "UTCTIMESTAMP", "8"),
+    own(20114, "ProtocolFeeCurrency", "CURRENCY", "8"),
 ];
 
 /// A set of the messages whose fields are accepted one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Messages(u8);
+pub struct Messages(u16);
 
 impl Messages {
     pub const NONE: Self = Self(0);
@@ -83,6 +86,12 @@ impl Messages {
     pub const R: Self = Self(1 << 4);
     /// OrderCancelReplaceRequest, which is always rejected.
     pub const G: Self = Self(1 << 5);
+    /// OrderMassCancelRequest.
+    pub const Q: Self = Self(1 << 6);
+    /// SecurityListRequest.
+    pub const X: Self = Self(1 << 7);
+    /// MarketDataRequest.
+    pub const V: Self = Self(1 << 8);
 
     /// The set of one MsgType(35); empty for a message whose fields are not listed.
     pub const fn of(msg_type: &[u8]) -> Self {
@@ -93,6 +102,9 @@ impl Messages {
             b"AF" => Self::AF,
             b"R" => Self::R,
             b"G" => Self::G,
+            b"q" => Self::Q,
+            b"x" => Self::X,
+            b"V" => Self::V,
             _ => Self::NONE,
         }
     }
@@ -144,13 +156,13 @@ const fn of_order(tag: u32, name: &'static str, max: usize) -> TakenField {
     taken(tag, name, max, Messages::D, Messages::G)
 }
 
-/// Every accepted field of D, F, H, AF, R and G; any other is rejected by its tag.
-pub const TAKEN: [TakenField; 40] = {
+/// Every accepted field of D, F, H, AF, R, G, q, x and V; any other is rejected by its tag.
+pub const TAKEN: [TakenField; 51] = {
     use Messages as M;
-    let [d, f, h, af, r, g, none] = [M::D, M::F, M::H, M::AF, M::R, M::G, M::NONE];
+    let [d, f, h, af, r, g, q, x, v, none] = [M::D, M::F, M::H, M::AF, M::R, M::G, M::Q, M::X, M::V, M::NONE];
     [
         taken(1, "Account", ID_MAX, d, f.and(h).and(r).and(g)),
-        taken(11, "ClOrdID", ID_MAX, d.and(f).and(h).and(g), none),
+        taken(11, "ClOrdID", ID_MAX, d.and(f).and(h).and(g).and(q), none),
         taken(15, "Currency", ID_MAX, d.and(r), g),
         taken(21, "HandlInst", ID_MAX, none, d.and(g)),
         taken(37, "OrderID", ID_MAX, f.and(h), g),
@@ -159,15 +171,26 @@ pub const TAKEN: [TakenField; 40] = {
         taken(41, "OrigClOrdID", ID_MAX, f.and(g), none),
         taken(44, "Price", NUMBER_MAX, d, g),
         taken(54, "Side", ID_MAX, d.and(f).and(r), h.and(g)),
-        taken(55, "Symbol", ID_MAX, d.and(f).and(af).and(r), h.and(g)),
-        taken(58, "Text", TEXT_MAX, none, d.and(f).and(r).and(g)),
+        taken(55, "Symbol", ID_MAX, d.and(f).and(af).and(r).and(q).and(x).and(v), h.and(g)),
+        taken(58, "Text", TEXT_MAX, none, d.and(f).and(r).and(g).and(q).and(x)),
         taken(59, "TimeInForce", ID_MAX, d, g),
-        taken(60, "TransactTime", ID_MAX, d, f.and(r).and(g)),
+        taken(60, "TransactTime", ID_MAX, d, f.and(r).and(g).and(q)),
         taken(117, "QuoteID", ID_MAX, d, g),
         taken(126, "ExpireTime", ID_MAX, d, g),
         taken(131, "QuoteReqID", ID_MAX, r, none),
-        taken(146, "NoRelatedSym", NUMBER_MAX, r, none),
+        taken(146, "NoRelatedSym", NUMBER_MAX, r.and(v), none),
+        taken(262, "MDReqID", ID_MAX, v, none),
+        taken(263, "SubscriptionRequestType", ID_MAX, v, none),
+        taken(264, "MarketDepth", NUMBER_MAX, v, none),
+        taken(265, "MDUpdateType", ID_MAX, v, none),
+        taken(266, "AggregatedBook", ID_MAX, none, v),
+        taken(267, "NoMDEntryTypes", NUMBER_MAX, v, none),
+        taken(269, "MDEntryType", ID_MAX, v, none),
         taken(303, "QuoteRequestType", ID_MAX, none, r),
+        taken(320, "SecurityReqID", ID_MAX, x, none),
+        taken(530, "MassCancelRequestType", ID_MAX, q, none),
+        taken(559, "SecurityListRequestType", ID_MAX, x, none),
+        taken(432, "ExpireDate", ID_MAX, d, g),
         taken(537, "QuoteType", ID_MAX, r, none),
         taken(584, "MassStatusReqID", ID_MAX, af, none),
         taken(585, "MassStatusReqType", ID_MAX, af, none),
@@ -192,6 +215,45 @@ pub const TAKEN: [TakenField; 40] = {
     ]
 };
 
+/// A field that cannot change what an order means, and that many order management systems always send: a session reads
+/// and ignores it unless its settings say otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IgnoredField {
+    pub tag: u32,
+    pub name: &'static str,
+    /// The only values that are ignored; an empty list means any.
+    pub values: &'static [&'static str],
+}
+
+const fn ignored(tag: u32, name: &'static str) -> IgnoredField {
+    IgnoredField { tag, name, values: &[] }
+}
+
+/// The fields that a session ignores unless its settings say otherwise, and those of its groups. SettlDate(64) may be
+/// today's date. User-defined tags from 5000 on are ignored with them, but for [`OWN_TAGS`].
+pub const IGNORED: [IgnoredField; 17] = [
+    ignored(18, "ExecInst"),
+    ignored(22, "SecurityIDSource"),
+    ignored(47, "OrderCapacity"),
+    ignored(48, "SecurityID"),
+    IgnoredField { values: &["0"], ..ignored(63, "SettlType") },
+    ignored(64, "SettlDate"),
+    ignored(77, "PositionEffect"),
+    ignored(100, "ExDestination"),
+    ignored(109, "ClientID"),
+    ignored(114, "LocateReqd"),
+    ignored(453, "NoPartyIDs"),
+    ignored(460, "Product"),
+    ignored(526, "SecondaryClOrdID"),
+    ignored(528, "OrderCapacity"),
+    ignored(581, "AccountType"),
+    ignored(582, "CustOrderCapacity"),
+    ignored(1028, "ManualOrderIndicator"),
+];
+
+/// Tags that are this service's own, or may become so: they are never ignored.
+pub const OWN_TAGS: std::ops::Range<u32> = 20_000..21_000;
+
 /// File names and contents: FIX 4.2 and 4.4 have one each; FIXT 1.1 is the transport of FIX 5.0 SP2.
 pub const PUBLISHED: [(&str, &str); 4] = [
     ("FIX42.xml", include_str!("../dictionaries/FIX42.xml")),
@@ -205,4 +267,16 @@ pub fn find(name: &str) -> Option<&'static str> {
     let name = name.trim_end_matches(".xml");
     let found = PUBLISHED.iter().find(|(file, _)| file.trim_end_matches(".xml") == name);
     found.map(|(_, text)| *text)
+}
+
+/// FIX Orchestra 1.0 files, each with the versions it describes: FIXT 1.1 and FIX 5.0 SP2 are one.
+pub const ORCHESTRA: [(&[&str], &str); 3] = [
+    (&["FIX.4.2"], include_str!("../../docs/fix/orchestra-FIX42.xml")),
+    (&["FIX.4.4"], include_str!("../../docs/fix/orchestra-FIX44.xml")),
+    (&["FIXT.1.1", "FIX.5.0SP2"], include_str!("../../docs/fix/orchestra-FIX50SP2.xml")),
+];
+
+/// The Orchestra file of a version.
+pub fn orchestra(version: &str) -> Option<&'static str> {
+    ORCHESTRA.iter().find(|(versions, _)| versions.contains(&version)).map(|(_, text)| *text)
 }

@@ -11,7 +11,10 @@ mod signature;
 
 use std::{future::Future, net::SocketAddr, pin::Pin};
 
-use dvp_fix::codec::Message;
+use dvp_fix::{
+    codec::{Encoding, Message},
+    session::LogonFault,
+};
 
 pub use lockout::Lockout;
 pub(crate) use lockout::Lockouts;
@@ -53,7 +56,10 @@ pub enum NotAdmitted {
     #[error("credentials cannot be checked now")]
     Unavailable,
     /// The peer is authenticated, and gets the reason.
-    #[error("the Logon asks for a new password")]
+    #[error("{0}")]
+    Logon(LogonFault),
+    /// Likewise.
+    #[error("NewPassword(925) is not supported: passwords are changed by the operator")]
     NewPassword,
 }
 
@@ -69,8 +75,14 @@ impl NotAdmitted {
             Self::Replayed => "replayed",
             Self::Locked => "locked",
             Self::Unavailable => "unavailable",
+            Self::Logon(_) => "logon",
             Self::NewPassword => "new_password",
         }
+    }
+
+    /// Whether the peer has shown right credentials, so that a Logout tells it the reason.
+    pub const fn is_told(self) -> bool {
+        matches!(self, Self::Logon(_) | Self::NewPassword)
     }
 }
 
@@ -80,6 +92,11 @@ pub type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Admission, NotAdmitte
 pub trait Gatekeeper: std::fmt::Debug + Send + Sync + 'static {
     /// May the peer that sent this Logon use the session?
     fn admit<'a>(&'a self, logon: &'a Message, origin: &'a Origin) -> Deciding<'a>;
+
+    /// The encoding of the session's text; what the gatekeeper gets is UTF-8.
+    fn encoding(&self) -> Encoding {
+        Encoding::Utf8
+    }
 }
 
 /// Accepts every peer, without limits: for tests of the session layer.

@@ -11,6 +11,7 @@
 pub mod acceptor;
 pub mod application;
 mod archive;
+pub mod certification;
 mod clock;
 mod config;
 mod connection;

@@ -5,6 +5,9 @@
 
 use std::time::{Duration, Instant};
 
+/// The size limit of a frame of an authenticated peer.
+pub(crate) const FRAME_MAX: usize = 64 * 1024;
+
 /// A steady pace with a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {

@@ -6,12 +6,16 @@ mod cancels;
 mod drop_copy;
 mod events;
 mod figures;
+mod market_data;
+mod mass_cancel;
 mod new_order;
 mod parking;
 mod quotes;
 mod rows;
+mod securities;
 mod status;
 mod submit;
+mod trading_day;
 mod unwritable;
 mod waiting;
 
@@ -40,8 +44,10 @@ use uuid::Uuid;
 
 use self::cancel_on_disconnect::CancelOnDisconnect;
 use self::figures::{Failure, Unanswered};
+use self::market_data::MarketData;
 use self::parking::ParkedOrders;
 use self::rows::{Slot, is_repetition, stored, transmissible};
+use self::trading_day::TradingDays;
 use self::unwritable::{Subject, Unwritable};
 use crate::{
     application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable},
@@ -51,7 +57,7 @@ use crate::{
         Version,
         age::AgeLimits,
         facts::OrderFacts,
-        fields::{self, FieldFault},
+        fields::{self, FieldFault, IgnoreList},
         report::{self, Ids, ReportContent},
         tags,
     },
@@ -90,12 +96,15 @@ pub(crate) struct OrderEntry {
     is_drop_copy: bool,
     cancel_on_disconnect: CancelOnDisconnect,
     ages: AgeLimits,
+    ignored: IgnoreList,
+    days: TradingDays,
     parked: ParkedOrders,
     /// The NewOrderSingle(D) that is being processed, unless it was parked.
     unanswered: Option<Unanswered>,
     unwritable: Unwritable,
     /// The reports that answered OrderMassStatusRequests.
     mass_reports: Bucket,
+    market_data: MarketData,
     /// The commits since the numbers were loaded.
     chain: FixChain,
 }
@@ -142,10 +151,13 @@ impl OrderEntry {
             is_drop_copy: settings.drop_copy,
             cancel_on_disconnect: CancelOnDisconnect::agreed(settings),
             ages: AgeLimits::agreed(settings),
+            ignored: IgnoreList::agreed(settings.ignored_fields.as_deref()),
+            days: TradingDays::agreed(settings),
             parked: ParkedOrders::new(parked_orders_max),
             unanswered: None,
             unwritable: Unwritable::default(),
             mass_reports: Bucket::new(Instant::now()),
+            market_data: MarketData::default(),
             chain: FixChain::default(),
         }
     }
@@ -205,7 +217,8 @@ impl OrderEntry {
         let latest = fix_reports::find_latest(&mut conn, reference).await?;
         Ok(latest.map_or((ReportContent::New, 1), |latest| {
             let at = (reference.as_str(), latest.sequence);
-            (ReportContent::of_event(latest.kind, &latest.object, facts, at), latest.sequence)
+            let content = ReportContent::of_event(latest.kind, &latest.object, facts, at);
+            (content.rest(facts).unwrap_or(content), latest.sequence)
         }))
     }
 
@@ -229,6 +242,7 @@ impl OrderEntry {
                 Some(request) => format!("{about}.c.{request}"),
                 // Another report follows when the order is decided.
                 None if content == ReportContent::Pending => format!("{about}.p"),
+                None if matches!(content, ReportContent::RestCanceled(_)) => format!("{about}.{sequence}.r"),
                 None => format!("{about}.{sequence}"),
             },
             at: slot.at,
@@ -260,7 +274,10 @@ impl OrderEntry {
             b"G" => self.replace(message, turn).await,
             b"H" => self.status(message, turn).await,
             b"AF" if self.version == Version::Fix44 => self.mass_status(message, turn).await,
+            b"q" if self.version == Version::Fix44 => self.mass_cancel(message, turn).await,
+            b"x" if self.version == Version::Fix44 => self.security_list(message, turn).await,
             b"R" => self.quote_request(message, turn).await,
+            b"V" => self.market_data(message, turn).await,
             _ => self.refuse_message(message, Slot::take(turn), 3, "Unsupported Message Type").await,
         }
     }
@@ -302,6 +319,7 @@ impl Application for OrderEntry {
         // No peer is connected when the numbers are loaded, and none could be before.
         self.cancel_on_disconnect.end();
         self.cancel_on_disconnect.begin();
+        self.market_data.end();
         let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
         let numbers = (seq(session.next_in), seq(session.next_out));
         self.session = session;
@@ -411,8 +429,8 @@ impl Application for OrderEntry {
 
     fn is_about_earlier(&self, message: MessageRef<'_>) -> bool {
         match message.msg_type() {
-            b"F" | b"G" | b"H" | b"AF" => true,
-            _ => is_repetition(message),
+            b"F" | b"G" | b"H" | b"AF" | b"q" => true,
+            _ => is_repetition(message) || self.is_of_earlier_day(message),
         }
     }
 
@@ -431,6 +449,7 @@ impl Application for OrderEntry {
         tokio::select! {
             () = self.feed.grown() => self.feed_has_more = true,
             () = self.parked.wait() => {}
+            () = self.market_data.wait() => {}
         }
     }
 
@@ -440,11 +459,14 @@ impl Application for OrderEntry {
         }
         // Events up to here are handed over, or visible to the read below.
         let routed = self.feed.routed();
-        let PageReports { outbound, position, has_more } =
+        let PageReports { mut outbound, position, has_more } =
             if self.is_drop_copy { self.copied_reports(turn).await? } else { self.own_reports(turn).await? };
         self.feed_has_more = has_more;
         // Where the partner has no more events, all events up to the routed position belong to others.
         self.feed_position = if self.feed_has_more { position } else { position.max(routed) };
+        if !has_more && self.market_data.is_due() {
+            outbound.extend(self.changed_market_data(turn).await);
+        }
         let is_behind = self.feed_position - self.queued_position >= POSITIONS_BEHIND_MAX;
         if outbound.is_empty() && !is_behind {
             return Ok(None);
@@ -454,7 +476,13 @@ impl Application for OrderEntry {
     }
 
     fn connected(&mut self, is_connected: bool) {
-        if is_connected { self.cancel_on_disconnect.end() } else { self.cancel_on_disconnect.begin() }
+        if is_connected {
+            self.cancel_on_disconnect.end();
+            self.market_data.renew();
+        } else {
+            self.cancel_on_disconnect.begin();
+            self.market_data.end();
+        }
     }
 }
 
@@ -470,6 +498,8 @@ fn business_id(message: MessageRef<'_>) -> Option<&str> {
     let tag = match message.msg_type() {
         b"AF" => tags::MASS_STATUS_REQ_ID,
         b"R" => tags::QUOTE_REQ_ID,
+        b"x" => tags::SECURITY_REQ_ID,
+        b"V" => tags::MD_REQ_ID,
         _ => tags::CL_ORD_ID,
     };
     fields::repeatable(message, tag).filter(|id| !id.is_empty())

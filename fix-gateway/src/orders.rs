@@ -11,6 +11,7 @@ pub(crate) mod price;
 pub(crate) mod quote;
 pub(crate) mod report;
 pub(crate) mod tags;
+pub(crate) mod trade;
 
 /// The differences between the versions in messages about orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use dvp_fix::{
-    SeqNum, UtcNanos,
+    SeqNum, Stamp,
     codec::{Body, MsgType},
     session::{ResendSlice, Stored},
 };
@@ -50,7 +50,7 @@ impl MemoryStore {
     }
 
     /// Stores a message, and returns it. Its number is above all stored ones.
-    pub fn keep(&mut self, seq: SeqNum, msg_type: MsgType, sending_time: UtcNanos, body: Body) -> Stored {
+    pub fn keep(&mut self, seq: SeqNum, msg_type: MsgType, sending_time: Stamp, body: Body) -> Stored {
         let message = Stored { seq, msg_type, body, sending_time, resend: true };
         self.bytes += size(&message);
         self.messages.push_back(message.clone());
@@ -89,7 +89,7 @@ mod tests {
         let body = Body::new().field(58, "x".repeat(1_000));
         let mut store = MemoryStore::new(5_900);
         for seq in [1, 2, 3, 5, 8, 9] {
-            store.keep(SeqNum(seq), MsgType::EXECUTION_REPORT, UtcNanos(seq), body.clone());
+            store.keep(SeqNum(seq), MsgType::EXECUTION_REPORT, dvp_fix::UtcNanos(seq).into(), body.clone());
         }
         assert_eq!(seqs(&store, 1, 100, 100), [2, 3, 5, 8, 9], "there is no room for the first");
         assert_eq!(seqs(&store, 3, 7, 100), [3, 5]);

@@ -45,7 +45,7 @@ use crate::{
     feed::Feed,
     gate::{Lockouts, SessionGate},
     order_entry::OrderEntry,
-    session_config::session_config,
+    session_config::{Terms, session_config},
     status::Board,
 };
 use faults::Faults;
@@ -87,38 +87,6 @@ pub(crate) struct SessionSupervisor {
     pub(crate) lockouts: Arc<Lockouts>,
     pub(crate) archive: Option<Archive>,
     pub(crate) board: Board,
-}
-
-/// The configuration with which a session was started. Credentials are read at each Logon and are not part of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Terms {
-    session: FixSessionRow,
-    settings: FixSessionSettings,
-}
-
-impl Terms {
-    fn of(session: &FixSessionRow, settings: &FixSessionSettings) -> Self {
-        let session = FixSessionRow {
-            username: String::new(),
-            password_hash: Vec::new(),
-            next_in: 0,
-            next_out: 0,
-            feed_position: 0,
-            ..session.clone()
-        };
-        let settings = FixSessionSettings {
-            allowed_sources: None,
-            client_cert_sha256: None,
-            client_cert_names: None,
-            logon_secret: None,
-            logon_window_secs: 0,
-            soft_messages_per_sec: None,
-            hard_messages_per_sec: None,
-            admin_messages_per_sec: None,
-            ..settings.clone()
-        };
-        Self { session, settings }
-    }
 }
 
 /// A session whose driver runs in this process.
@@ -323,7 +291,10 @@ impl SessionSupervisor {
         let session_id = session.session_id.clone();
         let key = key(&session);
         info!(session_id, "session lease acquired");
-        let gate = SessionGate::new(self.engine.clone(), session_id.clone(), Arc::clone(&self.lockouts));
+        let lockouts = Arc::clone(&self.lockouts);
+        let encoding = config.rules.encoding;
+        let gate =
+            SessionGate::new(self.engine.clone(), session_id.clone(), terms.clone(), encoding, lockouts);
         let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
         let feed = if settings.drop_copy {
             self.feed.subscribe_to_partner(&session.partner_id, session.livemode)
@@ -338,7 +309,7 @@ impl SessionSupervisor {
             .with_slow_consumer(self.config.slow_consumer)
             .with_control(controlled)
             .with_slot(self.board.slot(&session_id))
-            .with_recorder(self.archive.as_ref().map(|archive| archive.recorder(&session_id)));
+            .with_recorder(self.archive.as_ref().map(|archive| archive.recorder(&session_id, encoding)));
         let is_connected = driver.is_connected();
         let (id, pool, stop) = (session_id.clone(), self.pool.clone(), shutdown.child_token());
         let items = self.items.clone();

@@ -129,6 +129,7 @@ pub(crate) fn is_personal(action: &str, field: &str) -> bool {
             !matches!(field, "partner" | "beneficiary" | "country" | "currency" | "method")
         }
         "operator identity" => field == "email",
+        "bank import" => field == "content",
         _ => false,
     }
 }

@@ -23,6 +23,8 @@ pub enum Takes {
     Set(Vec<Meaning>),
     /// Any number of texts.
     Lines,
+    /// The text of a file.
+    Document,
     /// It is given or not.
     Flag,
 }
@@ -72,6 +74,7 @@ fn field(arg: &Arg) -> Option<FormField> {
         _ if actions::is_secret(name) => Takes::Secret,
         _ if name.ends_with("-minor") => Takes::Amount,
         _ if is("TIME") => Takes::Time,
+        _ if is("DOCUMENT") => Takes::Document,
         _ => Takes::Text,
     };
     Some(FormField {
@@ -111,6 +114,7 @@ mod tests {
         assert_eq!(takes("webhook replay", "from"), Takes::Time);
         assert!(matches!(takes("operator roles", "roles"), Takes::Set(values) if values.len() == 7));
         assert_eq!(takes("execution resolve", "signature"), Takes::Lines);
+        assert_eq!(takes("bank import", "content"), Takes::Document);
         assert_eq!(takes("fix-session set-seq", "with-reset"), Takes::Flag);
         assert_eq!(takes("fix-session add", "password"), Takes::Secret);
         assert!(

@@ -62,6 +62,8 @@ pub struct AnvilOptions {
     pub accounts: u32,
     pub args: Vec<String>,
     pub finder: Finder,
+    /// Another node's program, which takes anvil's arguments and answers its methods.
+    pub stand_in: Option<PathBuf>,
 }
 
 impl Default for AnvilOptions {
@@ -74,6 +76,7 @@ impl Default for AnvilOptions {
             accounts: 10,
             args: Vec::new(),
             finder: Finder::machine(),
+            stand_in: None,
         }
     }
 }
@@ -145,7 +148,7 @@ impl Anvil {
     }
 
     fn start_blocking(options: &AnvilOptions) -> Result<Self, EmbeddedError> {
-        let program = options.finder.anvil()?;
+        let program = options.stand_in.clone().map_or_else(|| options.finder.anvil(), Ok)?;
         let home = Home::open(options.dir.as_deref())?;
         let mut remembered = home.port();
         loop {
@@ -211,8 +214,25 @@ async fn go_on_from_latest(provider: &impl Provider) -> TransportResult<()> {
     let latest = latest.map_or(0, |block| block.header.timestamp);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     if latest > now {
-        let _: serde_json::Value = provider.raw_request("anvil_setTime".into(), (latest,)).await?;
+        set_time(provider, latest).await?;
     }
+    Ok(())
+}
+
+/// From here on the chain's time goes on from this one, in Unix seconds.
+async fn set_time(provider: &impl Provider, secs: u64) -> TransportResult<()> {
+    let _: serde_json::Value = provider.raw_request("anvil_setTime".into(), (secs,)).await?;
+    Ok(())
+}
+
+/// Has the chain at this URL go on from this time, in Unix seconds, with a block of it.
+///
+/// # Errors
+/// What the node says, or that it does not answer.
+pub async fn go_on_from(rpc_url: &str, secs: u64) -> TransportResult<()> {
+    let provider = ProviderBuilder::new().connect(rpc_url).await?;
+    set_time(&provider, secs).await?;
+    let _: serde_json::Value = provider.raw_request("anvil_mine".into(), (1,)).await?;
     Ok(())
 }
 

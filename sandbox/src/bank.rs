@@ -15,8 +15,13 @@
 //! | …0012 | taken for a duplicate, then settled |
 //! | …0013 | settled, then returned |
 //! | …0014 | nothing for about 25 s, then settled and booked |
+//! | …0041 | accepted at once, settled and booked at 08:00 UTC of the next business day |
+//! | …0042 | settled, then returned after three days |
 //! | …0027 | booked, then an answer to a recall that nobody requested |
-//! | else | accepted, then booked (camt.054) |
+//! | else | accepted, then booked (camt.054); an instant payment is settled at once |
+//!
+//! A bank that verifies payees says first what it has found, and the rest only once the payment is released: …0031 has
+//! another holder, …0032 one of nearly the name, …0033 cannot be compared, all others match.
 //!
 //! It answers recalls by the account, too (`bank/recalls.rs`).
 //!
@@ -31,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveTime, TimeDelta, Utc};
 use tokio::fs;
 use tokio::sync::watch;
 use tracing::warn;
@@ -41,11 +46,17 @@ use self::profile::Profile;
 use self::recalls::Recall;
 use self::statement::{Line, StatementOf};
 
+use dvp_domain::calendar::Calendar;
 pub use dvp_rails::iso20022::camt053 as statement;
 use dvp_rails::iso20022::folder::{Folder, drop_into};
 use dvp_rails::iso20022::schema::{Message, check, exponent};
 use dvp_rails::iso20022::text::minor;
 use dvp_rails::iso20022::xml::{Document, Node};
+use dvp_store::database::clock;
+
+/// When …0041 is paid, and …0042 comes back.
+const OPENS_AT: NaiveTime = NaiveTime::from_hms_opt(8, 0, 0).unwrap();
+const DAYS_TO_RETURN: TimeDelta = TimeDelta::days(3);
 
 #[derive(Debug, Clone)]
 pub struct Bank {
@@ -53,6 +64,8 @@ pub struct Bank {
     /// The orders it has received, and in a folder of their own the recalls.
     received: PathBuf,
     recalls: PathBuf,
+    /// What it was answered when it asked for money back, which it leaves as it is.
+    answers: PathBuf,
     books: Option<Books>,
     profile: Option<Arc<Profile>>,
 }
@@ -74,16 +87,18 @@ struct Order {
     account: String,
     amount: String,
     currency: String,
+    is_instant: bool,
 }
 
 impl Bank {
     /// `root` is the folder shared with it.
     pub async fn open(root: &Path) -> io::Result<Self> {
         let received = root.join("bank");
-        let recalls = received.join("recalls");
+        let (recalls, answers) = (received.join("recalls"), received.join("answers"));
         fs::create_dir_all(&recalls).await?;
+        fs::create_dir_all(&answers).await?;
         Folder::create_parts(root)?;
-        Ok(Self { folder: Folder::at(root, None), received, recalls, books: None, profile: None })
+        Ok(Self { folder: Folder::at(root, None), received, recalls, answers, books: None, profile: None })
     }
 
     /// The same with books: its accounts by currency, and their numbers. It sends statements of them.
@@ -105,8 +120,7 @@ impl Bank {
     /// Whether everything that it has to say is in the service's hands.
     pub async fn is_quiet(&self) -> io::Result<bool> {
         for (name, since) in files(&self.received).await? {
-            let content = fs::read(self.received.join(&name)).await?;
-            for n in 0..replies(&content, since.into()).len() {
+            for n in 0..self.replies(&name, since).await?.len() {
                 if !fs::try_exists(self.received.join(format!("{name}.said{n}"))).await? {
                     return Ok(false);
                 }
@@ -136,7 +150,7 @@ impl Bank {
             end_to_end_id: None,
             bank_reference: format!("IN{amount}"),
             text: Some(reference.to_owned()),
-            at: Utc::now(),
+            at: clock::now().to_utc(),
         };
         books.book(reference, &line).await
     }
@@ -162,21 +176,30 @@ impl Bank {
             if entry.file_name().to_string_lossy().starts_with('.') {
                 continue;
             }
-            let is_recall = recalls::is_recall(&fs::read(entry.path()).await?);
-            let received = if is_recall { &self.recalls } else { &self.received };
-            let mut to = received.join(entry.file_name());
+            let received = match recalls::message_of(&fs::read(entry.path()).await?) {
+                Some(Message::Camt056) => &self.recalls,
+                Some(Message::Camt029) => &self.answers,
+                _ => &self.received,
+            };
+            // The name says whether payees are verified.
+            let name = entry.file_name().to_string_lossy().replace(".voi.", ".").replace(".voo.", ".");
+            let mut to = received.join(&name);
             // The same order again is paid again.
             for n in 2.. {
                 if !fs::try_exists(&to).await? {
                     break;
                 }
-                to = received.join(format!("again-{n}-{}", entry.file_name().to_string_lossy()));
+                to = received.join(format!("again-{n}-{name}"));
             }
-            fs::rename(entry.path(), to).await?;
+            fs::rename(entry.path(), &to).await?;
+            if clock::ahead() != 0 {
+                let opened = fs::File::options().write(true).open(&to).await?.into_std().await;
+                opened.set_modified(clock::now().to_utc().into())?;
+            }
         }
         for (name, since) in files(&self.received).await? {
-            let content = fs::read(self.received.join(&name)).await?;
-            self.answer(&self.received, &name, since, replies(&content, since.into())).await?;
+            let replies = self.replies(&name, since).await?;
+            self.answer(&self.received, &name, since, replies).await?;
         }
         for (name, since) in files(&self.recalls).await? {
             let content = fs::read(self.recalls.join(&name)).await?;
@@ -190,6 +213,26 @@ impl Bank {
             books.state(&self.folder.inbox()).await?;
         }
         Ok(())
+    }
+
+    /// What it says of an order.
+    async fn replies(&self, name: &str, since: SystemTime) -> io::Result<Vec<Reply>> {
+        let content = fs::read(self.received.join(name)).await?;
+        let verifies = self.profile.as_ref().is_some_and(|profile| profile.verifies_payees);
+        let Some(order) = Order::read(&content).filter(|_| verifies) else {
+            return Ok(replies(&content, since.into()));
+        };
+        let verified = Reply { after: Duration::ZERO, content: order.verified(since.into()), booked: None };
+        let release = self.received.join(format!("{}.release", order.end_to_end_id));
+        let released = match fs::metadata(release).await {
+            Ok(found) => found.modified()?.max(since),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![verified]),
+            Err(error) => return Err(error),
+        };
+        let later = released.duration_since(since).unwrap_or_default();
+        let rest = replies(&content, released.into());
+        let rest = rest.into_iter().map(|reply| Reply { after: later + reply.after, ..reply });
+        Ok([verified].into_iter().chain(rest).collect())
     }
 
     /// A recall of an order that it has received.
@@ -219,7 +262,7 @@ impl Bank {
         since: SystemTime,
         replies: Vec<Reply>,
     ) -> io::Result<()> {
-        let age = SystemTime::now().duration_since(since).unwrap_or_default();
+        let age = SystemTime::from(clock::now().to_utc()).duration_since(since).unwrap_or_default();
         for (n, reply) in replies.into_iter().enumerate() {
             let said = folder.join(format!("{name}.said{n}"));
             let late = self.profile.as_ref().map_or(0, |profile| profile.late_ms);
@@ -256,6 +299,10 @@ impl Bank {
     }
 }
 
+fn millis(delta: TimeDelta) -> u64 {
+    u64::try_from(delta.num_milliseconds()).unwrap_or_default()
+}
+
 /// The received files of a folder, and since when they are there.
 async fn files(folder: &Path) -> io::Result<Vec<(String, SystemTime)>> {
     let (mut found, mut entries) = (Vec::new(), fs::read_dir(folder).await?);
@@ -281,6 +328,8 @@ fn replies(content: &[u8], at: DateTime<Utc>) -> Vec<Reply> {
     let report = |status: &str, reason: Option<&str>| order.report(status, reason, at);
     let settled = || report("ACSC", None);
     let booked = || order.booked(&order.amount, None, at);
+    let opening = Calendar::Both.business_day_after(at.date_naive(), 1).and_time(OPENS_AT).and_utc();
+    let until_opening = millis(opening - at);
     // When the account is debited and credited again, by the number of what is said then.
     let (script, debited, credited): (Vec<(u64, String)>, _, _) = match order.suffix() {
         "0001" => (vec![(0, report("ACSP", None)), (2_000, settled())], Some(1), None),
@@ -301,7 +350,16 @@ fn replies(content: &[u8], at: DateTime<Utc>) -> Vec<Reply> {
             (vec![(0, settled()), (600, returned)], Some(0), Some(1))
         }
         "0014" => (vec![(25_000, settled()), (25_000, booked())], Some(0), None),
+        "0041" => {
+            let late = order.booked(&order.amount, None, opening);
+            (vec![(0, report("ACSP", None)), (until_opening, late)], Some(1), None)
+        }
+        "0042" => {
+            let returned = order.booked(&order.amount, Some("AC04"), at + DAYS_TO_RETURN);
+            (vec![(0, settled()), (millis(DAYS_TO_RETURN), returned)], Some(0), Some(1))
+        }
         "0027" => (vec![(0, booked()), (300, recalls::never_requested(&order, at))], Some(0), None),
+        _ if order.is_instant => (vec![(0, settled()), (200, booked())], Some(0), None),
         _ => (vec![(0, report("ACSP", None)), (200, booked())], Some(1), None),
     };
     script
@@ -335,6 +393,7 @@ impl Order {
             account: account.to_owned(),
             amount: amount.text.clone(),
             currency: amount.attribute("Ccy")?.to_owned(),
+            is_instant: block.text_at("PmtTpInf/LclInstrm/Cd") == Some("INST"),
         })
     }
 
@@ -352,12 +411,25 @@ impl Order {
             end_to_end_id: Some(self.end_to_end_id.clone()),
             bank_reference: self.bank_reference(),
             text: None,
-            at: Utc::now(),
+            at: clock::now().to_utc(),
         })
     }
 
     fn report(&self, status: &str, reason: Option<&str>, at: DateTime<Utc>) -> String {
         self.report_of("ACCP", vec![self.transaction(&self.end_to_end_id, status, reason)], at)
+    }
+
+    /// What the beneficiary's bank says of the account's holder.
+    fn verified(&self, at: DateTime<Utc>) -> String {
+        let (code, name) = match self.suffix() {
+            "0031" => ("RVNM", None),
+            "0032" => ("RVMC", Some("RVMC Janet Doe")),
+            "0033" => ("RVNA", None),
+            _ => ("RCVC", None),
+        };
+        let mut payment = self.transaction(&self.end_to_end_id, code, None);
+        payment.children.extend(name.map(|name| Node::leaf("StsRsnInf/AddtlInf", name)));
+        self.report_of(if code == "RCVC" { code } else { "RVCM" }, vec![payment], at)
     }
 
     fn partly(&self, at: DateTime<Utc>) -> String {

@@ -19,6 +19,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_domain::windows::PayoutTime;
 use dvp_rails::{LegKind, PayoutOrder, Rail, RailError, RailFuture, RailRequest, RailStatus, Unpayable};
+use dvp_store::database::clock;
 use sqlx::PgPool;
 
 /// The name on paths and receipts.
@@ -148,7 +149,7 @@ impl SimulatedRails {
         .await
         .map_err(|error| RailError::Down(error.to_string()))?;
         let Some(entry) = entry else { return Ok(RailStatus::NeverSeen) };
-        let age = Utc::now().signed_duration_since(entry.first_call);
+        let age = clock::now().to_utc().signed_duration_since(entry.first_call);
         let ripe = |after_ms: i64| age >= TimeDelta::milliseconds(after_ms);
         match (behaviour(request), entry.executed_at) {
             (Behaviour::NeverAnswers, _) => Err(RailError::Unconfirmed),

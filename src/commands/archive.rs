@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use chrono::{Days, NaiveDate, Utc};
+use chrono::{Days, NaiveDate};
 use clap::{Args, Subcommand};
 use dvp_archive::ArchiveError;
 use dvp_archive::books::{self, Of};
 use dvp_archive::export::{Exported, export_day, first_day};
 use dvp_archive::manifest::{begin, days};
+use dvp_store::database::clock;
 use dvp_store::reconcile::snapshot;
 use serde_json::{Value, json};
 
@@ -118,7 +119,7 @@ async fn export(args: ArchiveExport) -> anyhow::Result<()> {
     while let Some(due) = day.filter(|day| *day < before) {
         // Each day has a snapshot of its own: a long one would hold the vacuum up.
         let mut tx = snapshot(&pool).await?;
-        match export_day(&mut tx, &archive, due, Utc::now()).await? {
+        match export_day(&mut tx, &archive, due, clock::now().to_utc()).await? {
             Exported::Written(manifest) => written.push(manifest),
             Exported::Kept(_) => {}
             Exported::NotClosed => ended = Some(format!("the ledger is not closed for {due}")),

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use dvp_core::workflow::audit::{AuditError, anchor, verify};
 use dvp_store::operators::audit::{self, AuditEntry};
@@ -10,6 +11,7 @@ use dvp_store::reconcile::snapshot;
 use serde_json::{Value, json};
 
 use crate::access::{Access, ServiceLocation};
+use crate::chains;
 use crate::cli::PlaceArgs;
 use crate::output::{print, print_list};
 
@@ -126,8 +128,12 @@ async fn export(place: PlaceArgs) -> anyhow::Result<()> {
 }
 
 async fn anchor_now(args: AuditAnchor) -> anyhow::Result<()> {
-    let mut access = Access::open(&args.place).await?;
-    let anchored = anchor(&mut access.conn, args.chain_id).await?;
+    let place = ServiceLocation::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
+    let chains = chains::all(&place)?;
+    let chain = chains.iter().find(|chain| chain.chain_id.cast_signed() == args.chain_id);
+    let chain = chain.with_context(|| format!("the service has no chain {}", args.chain_id))?;
+    let escrow = chain.deployment.escrow.to_string();
+    let anchored = anchor(&mut place.connect().await?, args.chain_id, &escrow).await?;
     let head = anchored
         .as_ref()
         .map(|one| json!({"entry": one.seq, "hash": format!("0x{}", hex::encode(&one.hash))}));

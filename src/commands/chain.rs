@@ -29,12 +29,18 @@ use crate::output::print;
 pub(crate) enum ChainCommand {
     /// Deploy the contracts to a chain, or deploy missing ones.
     ///
-    /// FILE records their addresses; contracts in it are not deployed again. The account that deploys becomes
-    /// the contracts' administrator and must not be one of the relayer's.
+    /// FILE records their addresses; contracts in it are not deployed again, but with --new, which deploys a set beside
+    /// them: it takes new orders, and open ones end in theirs. The account that deploys becomes the contracts'
+    /// administrator and must not be one of the relayer's.
     #[command(
         after_help = "Example:\n  dvp chain deploy --rpc-url http://127.0.0.1:8545 --admin env:ADMIN_KEY --relayer 0x… --solver 0x… --cap 0x…:0x…:1000000000000 --deployment deployment.json"
     )]
     Deploy(ChainDeploy),
+    /// The sets of contracts of each chain: which takes new orders, and what is open in the others.
+    ///
+    /// Exit code 1 when orders are open in contracts that no record names.
+    #[command(after_help = "Example:\n  dvp chain list --config dvp.toml --json")]
+    List(PlaceArgs),
     /// Read a chain up to its head and say how far it is.
     ///
     /// Blocks that were read stay: a stopped backfill continues from there. Refused while a running service reads
@@ -102,6 +108,9 @@ pub(crate) struct SignReturn {
     /// The order's id on the chain: `entity` in `dvp execution show`.
     #[arg(long, value_name = "ID")]
     pub intent: B256,
+    /// The escrow that holds the funds: `escrow` in `dvp execution show`. The one that takes new orders when not given.
+    #[arg(long, value_name = "ADDRESS", value_parser = account)]
+    pub escrow: Option<Address>,
     /// Until when the contract takes the signatures, in Unix seconds; ten minutes from now when not given.
     #[arg(long, value_name = "SECONDS")]
     pub deadline: Option<u64>,
@@ -151,6 +160,9 @@ pub(crate) struct ChainDeploy {
     /// Where the contracts are recorded.
     #[arg(long, value_name = "FILE")]
     pub deployment: PathBuf,
+    /// Deploy a new set beside the recorded contracts. The permit contract and the wrapped coin stay theirs.
+    #[arg(long)]
+    pub new: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -220,6 +232,7 @@ pub(crate) struct ReconcileArgs {
 
 mod relay;
 mod rescan;
+mod sets;
 
 /// How often a backfill's progress is reported.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -228,6 +241,7 @@ pub(crate) async fn run(command: ChainCommand) -> anyhow::Result<ExitCode> {
     match command {
         ChainCommand::Deploy(args) => put(args).await,
         ChainCommand::SignReturn(args) => sign_return(&args),
+        ChainCommand::List(args) => sets::list(args).await,
         ChainCommand::Backfill(args) => read(args).await,
         ChainCommand::Rescan(args) => rescan::run(args).await,
         ChainCommand::Status(args) => status(args).await,
@@ -252,6 +266,7 @@ async fn put(args: ChainDeploy) -> anyhow::Result<ExitCode> {
         pausers: args.pauser,
         caps: args.cap,
         admin_delay: Duration::from_secs(args.admin_delay.saturating_mul(3_600)),
+        new_set: args.new,
     };
     let deployment = deploy(&args.rpc_url, &admin, &plan, record).await?;
     let text = serde_json::to_string_pretty(&deployment)?;
@@ -272,6 +287,7 @@ async fn put(args: ChainDeploy) -> anyhow::Result<ExitCode> {
         if let Some(CoinContracts { gate, wrapped }) = &deployment.coin {
             lines.push(format!("gate     {gate} (wrapped coin {wrapped})"));
         }
+        lines.extend(deployment.earlier.iter().map(|set| format!("earlier  escrow {}", set.escrow)));
         lines
     })?;
     Ok(ExitCode::SUCCESS)
@@ -283,12 +299,19 @@ const SIGNED_FOR: u64 = 600;
 fn sign_return(args: &SignReturn) -> anyhow::Result<ExitCode> {
     let path = args.deployment.display().to_string();
     let text = std::fs::read(&args.deployment).with_context(|| path.clone())?;
-    let deployment: Deployment = serde_json::from_slice(&text).context(path)?;
+    let deployment: Deployment = serde_json::from_slice(&text).with_context(|| path.clone())?;
+    let set = match args.escrow {
+        None => &deployment,
+        Some(escrow) => {
+            let named = deployment.of_escrow(escrow);
+            named.with_context(|| format!("{path} names no contracts with the escrow {escrow}"))?
+        }
+    };
     let key = args.key.load()?;
     let now = unix_secs();
     let deadline = args.deadline.unwrap_or_else(|| now.saturating_add(SIGNED_FOR));
     anyhow::ensure!(deadline > now, "--deadline {deadline} has passed");
-    let signature = returns::sign(&deployment, args.intent, deadline, &key)?;
+    let signature = returns::sign(set, args.intent, deadline, &key)?;
     let signer = key.address();
     let value =
         json!({"signature": signature, "deadline": deadline, "signer": signer, "intent": args.intent});

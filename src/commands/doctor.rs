@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use chrono::Utc;
 use dvp_chain_indexer::ChainConfig;
-use dvp_chain_indexer::checkup::{Expected, ExpectedToken, Finding, check_up};
+use dvp_chain_indexer::checkup::{Expected, ExpectedToken, Finding, check_up, probe};
 use dvp_chain_indexer::deploy::DeployedToken;
 use dvp_chain_indexer::signing::Account;
 use dvp_rails::iso20022::folder::Folder;
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::embedded::tools::Finder;
+use dvp_store::database::clock;
 use dvp_store::database::health;
 use dvp_store::orders::bank_folder;
 use dvp_store::workers::processes;
@@ -129,10 +129,10 @@ const CLOCKS_APART: Duration = Duration::from_secs(2);
 
 async fn clock(place: &ServiceLocation) -> anyhow::Result<String> {
     let mut conn = within(place.connect()).await?;
-    let asked = Utc::now();
+    let asked = clock::now().to_utc();
     let there = health::clock(&mut conn).await?;
     // It was read at some moment between the two.
-    let here = asked + (Utc::now() - asked) / 2;
+    let here = asked + (clock::now().to_utc() - asked) / 2;
     let apart = (there - here).abs();
     let said = format!("{} ms apart from the database's", apart.num_milliseconds());
     ensure!(
@@ -233,16 +233,22 @@ async fn configured_chain(config: &Config, section: &ChainSection, place: &Servi
         let relayers = if config.roles.contains(&Role::Indexer) { section.accounts()? } else { Vec::new() };
         let relayers = relayers.iter().map(Account::address).collect();
         let mut conn = within(place.connect()).await?;
-        Ok((chain, checkup::expected(config, section, relayers, &mut conn).await?))
+        let sets = checkup::contract_sets(&chain, &mut conn).await;
+        Ok((chain, checkup::expected(config, section, relayers, &mut conn).await?, sets))
     };
     match prepared.await {
-        Ok((chain, expected)) => chain_checks(&chain, &expected).await,
+        Ok((chain, expected, sets)) => {
+            let mut checks = chain_checks(&chain, &expected).await;
+            checks.push(Check { name: "contract sets", found: sets });
+            checks
+        }
         Err(error) => vec![Check { name: "chain", found: Err(error) }],
     }
 }
 
 async fn chain_checks(config: &ChainConfig, expected: &Expected) -> Vec<Check> {
-    let findings = check_up(config, expected, unix_secs()).await;
+    let (mut findings, limits) = tokio::join!(check_up(config, expected, unix_secs()), probe(config));
+    findings.extend(limits);
     let check = |Finding { about, found }: Finding| Check {
         name: about,
         found: match found {

@@ -1,9 +1,12 @@
-//! `dvp fix-session list|history|dictionary`: sessions as they are.
+//! `dvp fix-session list|history|dictionary|certify|certificate`: sessions as they are, and as their peers test them.
+
+mod certify;
 
 use std::io::Write as _;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use dvp_fix_gateway::dictionaries;
 use dvp_store::fix::admin::{self as fix_admin, ListedSession};
 use dvp_store::fix::commands::{self as fix_commands, ListedCommand};
@@ -12,6 +15,8 @@ use serde_json::{Value, json};
 use crate::access::Access;
 use crate::cli::PlaceArgs;
 use crate::output::{all_pages, print, print_list};
+
+use self::certify::{Certificate, Certify};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FixSessionCommand {
@@ -24,8 +29,26 @@ pub(crate) enum FixSessionCommand {
     )]
     History(SessionId),
     /// Print the data dictionary that a FIX engine of an institution reads. FIX 5.0 SP2 needs FIXT.1.1's, too.
-    #[command(after_help = "Example:\n  dvp fix-session dictionary --version FIX.4.4 > FIX44.xml")]
+    ///
+    /// As a FIX Orchestra file it also says which fields are ignored and which are rejected; FIXT.1.1 and FIX.5.0SP2 are
+    /// one file.
+    #[command(
+        after_help = "Example:\n  dvp fix-session dictionary --version FIX.4.4 > FIX44.xml\n  dvp fix-session dictionary --version FIX.4.4 --format orchestra"
+    )]
     Dictionary(FixDictionary),
+    /// Follow a counterparty through its test session, and write a signed report of it.
+    ///
+    /// Prints each step of the script with what is expected of the peer, and waits for it by reading the message archive.
+    /// Exit code 1 when a step was not seen in time; the report says which.
+    #[command(
+        after_help = "Example:\n  dvp fix-session certify --session-id 'FIX.4.4:DVP->ACME' --report acme.json --config dvp.toml"
+    )]
+    Certify(Certify),
+    /// Verify the report of a test session by its signature. Exit code 1 when it is not what the service signed.
+    #[command(
+        after_help = "Example:\n  dvp fix-session certificate --file acme.json --public-key 3b6a…\n  dvp fix-session certificate --file acme.json --dir .dvp"
+    )]
+    Certificate(Certificate),
 }
 
 #[derive(Debug, Args)]
@@ -33,6 +56,17 @@ pub(crate) struct FixDictionary {
     /// FIX.4.2, FIX.4.4, FIXT.1.1 or FIX.5.0SP2.
     #[arg(long, value_parser = ["FIX.4.2", "FIX.4.4", "FIXT.1.1", "FIX.5.0SP2"])]
     pub version: String,
+    #[arg(long, value_enum, default_value_t)]
+    pub format: DictionaryFormat,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub(crate) enum DictionaryFormat {
+    /// QuickFIX's, which most engines read.
+    #[default]
+    Quickfix,
+    /// FIX Orchestra 1.0.
+    Orchestra,
 }
 
 #[derive(Debug, Args)]
@@ -48,17 +82,23 @@ const PAGE: i64 = 500;
 /// Rows of a history.
 const HISTORY_MAX: i64 = 1000;
 
-pub(crate) async fn run(command: FixSessionCommand) -> anyhow::Result<()> {
+pub(crate) async fn run(command: FixSessionCommand) -> anyhow::Result<ExitCode> {
     match command {
-        FixSessionCommand::List(place) => list(place).await,
-        FixSessionCommand::History(args) => history(args).await,
-        FixSessionCommand::Dictionary(args) => dictionary(&args),
+        FixSessionCommand::List(place) => list(place).await?,
+        FixSessionCommand::History(args) => history(args).await?,
+        FixSessionCommand::Dictionary(args) => dictionary(&args)?,
+        FixSessionCommand::Certify(args) => return certify::certify(args).await,
+        FixSessionCommand::Certificate(args) => return certify::certificate(&args),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn dictionary(args: &FixDictionary) -> anyhow::Result<()> {
-    let name = args.version.replace('.', "");
-    let text = dictionaries::find(&name).with_context(|| format!("no dictionary of {}", args.version))?;
+    let text = match args.format {
+        DictionaryFormat::Quickfix => dictionaries::find(&args.version.replace('.', "")),
+        DictionaryFormat::Orchestra => dictionaries::orchestra(&args.version),
+    };
+    let text = text.with_context(|| format!("no dictionary of {}", args.version))?;
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 

@@ -68,5 +68,6 @@ async fn maker(place: &PlaceArgs, partner: &str) -> anyhow::Result<(Access, stor
 async fn orders(args: MakerOrders) -> anyhow::Result<()> {
     let (mut access, maker) = maker(&args.place, &args.partner).await?;
     let rows = resting_orders::list_of(&mut access.conn, maker.placer(), args.open, None, args.limit).await?;
-    print_list(args.place.json, "orders", &rows, view, line)
+    let vault = &access.vault;
+    print_list(args.place.json, "orders", &rows, |row| view(vault, row), |row| line(vault, row))
 }

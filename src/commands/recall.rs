@@ -1,9 +1,11 @@
-//! `dvp recall list|show`: payments that the bank is asked to give back.
+//! `dvp recall list|received|show`: payments that the bank is asked to give back, and what it asks back from us.
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use dvp_domain::recall::RecallReason;
+use dvp_domain::ids::ReceivedRecallId;
+use dvp_domain::recall::{RecallReason, RefusalReason};
 use dvp_store::orders::recalls::{self, Recall, RecallFilter};
+use dvp_store::orders::received_recalls::{self, ReceivedRecall};
 use serde_json::{Value, json};
 
 use crate::access::Access;
@@ -15,6 +17,9 @@ pub(crate) enum RecallCommand {
     /// List recalls, newest first. Those that wait for approval: `dvp approval list --state pending`.
     #[command(after_help = "Example:\n  dvp recall list --open --dir .dvp --json")]
     List(RecallList),
+    /// List what banks ask back of the money that was paid to us, newest first.
+    #[command(after_help = "Example:\n  dvp recall received --open --dir .dvp --json")]
+    Received(ReceivedList),
     /// Show a recall: when it was sent, and what the bank answered.
     #[command(after_help = "Example:\n  dvp recall show --id rcl_… --dir .dvp --json")]
     Show(RecallShow),
@@ -36,6 +41,18 @@ pub(crate) struct RecallList {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ReceivedList {
+    /// Only those that were not answered.
+    #[arg(long)]
+    pub open: bool,
+    /// How many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    pub limit: i64,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RecallShow {
     /// The recall.
     #[arg(long)]
@@ -47,6 +64,7 @@ pub(crate) struct RecallShow {
 pub(crate) async fn run(command: RecallCommand) -> anyhow::Result<()> {
     match command {
         RecallCommand::List(args) => list(args).await,
+        RecallCommand::Received(args) => list_received(args).await,
         RecallCommand::Show(args) => show(args).await,
     }
 }
@@ -65,9 +83,58 @@ async fn list(args: RecallList) -> anyhow::Result<()> {
 
 async fn show(args: RecallShow) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
+    if args.id.starts_with(ReceivedRecallId::PREFIX) {
+        let found = received_recalls::find(&mut access.conn, &args.id).await?;
+        let found = found.with_context(|| format!("there is no received recall {}", args.id))?;
+        return print(args.place.json, &received_view(&found), || vec![received_line(&found)]);
+    }
     let found = recalls::find(&mut access.conn, &args.id).await?;
     let found = found.with_context(|| format!("there is no recall {}", args.id))?;
     print(args.place.json, &view(&found), || vec![line(&found)])
+}
+
+async fn list_received(args: ReceivedList) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let found = received_recalls::list(&mut access.conn, args.open, args.limit).await?;
+    print_list(args.place.json, "recalls", &found, received_view, received_line)
+}
+
+fn received_view(row: &ReceivedRecall) -> Value {
+    let asked = &row.asked;
+    json!({
+        "id": row.id.as_str(), "assigner": asked.assigner, "request": asked.request, "case": asked.case_id,
+        "endToEndId": asked.end_to_end_id, "uetr": asked.uetr, "transactionId": asked.transaction_id,
+        "amount": asked.amount.map(|amount| amount.to_string()), "currency": asked.currency,
+        "reason": asked.reason, "information": asked.information,
+        "receivedAt": row.received_at.to_rfc3339(), "status": status(row),
+        "refusal": row.answer.flatten().map(RefusalReason::as_str),
+        "answeredAt": row.answered_at.map(|at| at.to_rfc3339()), "sentAt": row.sent_at.map(|at| at.to_rfc3339()),
+    })
+}
+
+const fn status(row: &ReceivedRecall) -> &'static str {
+    match row.answer {
+        None => "open",
+        Some(None) => "accepted",
+        Some(Some(_)) => "rejected",
+    }
+}
+
+fn received_line(row: &ReceivedRecall) -> String {
+    let asked = &row.asked;
+    let amount = match (asked.amount, asked.currency.as_deref()) {
+        (Some(amount), Some(currency)) => format!("{amount} minor units of {currency}"),
+        _ => "an amount that is not said".to_owned(),
+    };
+    let payment = if asked.end_to_end_id.is_empty() { "-" } else { &asked.end_to_end_id };
+    let reason = asked.reason.as_deref().unwrap_or("no reason");
+    format!(
+        "{}  {}  {}  {payment}  {amount}  {reason}  {}",
+        row.id,
+        row.received_at.to_rfc3339(),
+        asked.assigner,
+        status(row)
+    )
 }
 
 fn view(row: &Recall) -> Value {

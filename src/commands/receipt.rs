@@ -15,8 +15,8 @@ use dvp_store::orders::receipts;
 use serde_json::{Value, json};
 
 use crate::access::ServiceLocation;
+use crate::chains;
 use crate::output::print;
-use crate::sandbox_dir::{self, text};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReceiptCommand {
@@ -178,7 +178,7 @@ async fn look_up(
             let submitters = submitters.collect::<anyhow::Result<_>>()?;
             vec![Node { url: url.clone(), anchor: anchor.clone(), submitters, depth: args.finality_depth }]
         }
-        (_, _, Some(place @ ServiceLocation::Sandbox { ready, .. })) => of_sandbox(place, ready).await?,
+        (_, _, Some(place @ ServiceLocation::Sandbox { .. })) => of_sandbox(place).await?,
         (_, _, Some(place)) => return in_index(place, hash).await,
         (_, _, None) => bail!("give --rpc-url, --anchor and --submitter, or --dir, or --config"),
     };
@@ -194,17 +194,17 @@ async fn look_up(
     Ok(Anchors { ours: None, strangers })
 }
 
-async fn of_sandbox(place: &ServiceLocation, ready: &Value) -> anyhow::Result<Vec<Node>> {
+async fn of_sandbox(place: &ServiceLocation) -> anyhow::Result<Vec<Node>> {
     let mut conn = place.connect().await?;
     let mut nodes = Vec::new();
-    for chain in sandbox_dir::chains(ready) {
-        let chain_id = chain.get("chainId").and_then(Value::as_u64).context("a chain without an id")?;
-        nodes.push(Node {
-            url: text(chain, "/rpcUrl")?.into(),
-            anchor: text(chain, "/contracts/anchor")?.into(),
-            submitters: list_signers(&mut conn, chain_id).await?,
+    for chain in chains::all(place)? {
+        let submitters = list_signers(&mut conn, chain.chain_id).await?;
+        nodes.extend(chain.deployment.sets().map(|set| Node {
+            url: chain.rpc_url.clone(),
+            anchor: set.anchor.to_string(),
+            submitters: submitters.clone(),
             depth: None,
-        });
+        }));
     }
     Ok(nodes)
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::named_partner;
 use crate::access::Access;
-use crate::cli::PlaceArgs;
+use crate::cli::{PlaceArgs, time};
 use crate::output::print;
 
 #[derive(Debug, Args)]
@@ -117,14 +117,6 @@ pub(crate) struct ReportAt {
     pub csv: bool,
     #[command(flatten)]
     pub place: PlaceArgs,
-}
-
-fn time(text: &str) -> Result<DateTime<Utc>, String> {
-    if let Ok(day) = text.parse::<NaiveDate>() {
-        return Ok(day.and_time(NaiveTime::MIN).and_utc());
-    }
-    let time = DateTime::parse_from_rfc3339(text).map_err(|_| "YYYY-MM-DD, or RFC 3339".to_owned())?;
-    Ok(time.to_utc())
 }
 
 pub(crate) async fn run(args: StatementArgs) -> anyhow::Result<()> {

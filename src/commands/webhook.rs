@@ -9,6 +9,7 @@ use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use dvp_api::delivery::signature::verify as check;
 use dvp_core::context::now;
+use dvp_core::secrets::DELIVERY;
 use dvp_domain::time::Timestamp;
 use dvp_store::webhooks;
 use dvp_store::webhooks::deliveries::{self, LogFilter};
@@ -228,7 +229,7 @@ async fn log(args: WebhookDeliveries) -> anyhow::Result<()> {
     };
     let view = |one: &deliveries::Logged| {
         json!({
-            "deliveryId": format!("dlv_{}", one.id), "eventId": one.event_id, "type": one.kind,
+            "deliveryId": access.vault.opaque_id(DELIVERY, one.id), "eventId": one.event_id, "type": one.kind,
             "origin": one.origin, "state": one.state, "createdAt": Timestamp::from(one.created_at).iso8601(),
             "attempts": own(one.id).map(attempt_view).collect::<Vec<_>>(),
         })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use alloy::primitives::Address;
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use dvp_chain_indexer::deploy::Deployment;
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, FeePolicy, KeySource};
@@ -202,6 +202,9 @@ impl ChainSection {
             deployment.chain_id,
             self.chain_id
         );
+        if let Some(fault) = deployment.fault() {
+            bail!("{}: {fault}", place());
+        }
         Ok(deployment)
     }
 
@@ -295,7 +298,7 @@ fn check_coin(chain: &str, deployment: &Deployment, assets: &[AssetSection]) -> 
     for asset in assets.iter().filter(|asset| asset.chain.as_deref() == Some(chain)) {
         let Some(wrapped) = &asset.wrapped else { continue };
         let Some(coin) = deployment.coin else {
-            anyhow::bail!(
+            bail!(
                 "assets: {} is the coin of {chain}, whose contracts were deployed without one",
                 asset.symbol
             );

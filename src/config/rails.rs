@@ -12,6 +12,9 @@ use dvp_domain::reconcile::Patience;
 use dvp_rails::Rail;
 use dvp_rails::iso20022::BankFiles;
 use dvp_rails::iso20022::instruction::Debtor;
+use dvp_rails::iso20022::pain001::DEBTOR_MAX;
+use dvp_rails::iso20022::payee::{OnMismatch, Payees, Verification};
+use dvp_rails::iso20022::text::plain_name;
 use serde::Deserialize;
 
 use super::Config;
@@ -66,6 +69,12 @@ pub(crate) struct BankSection {
     pub poll_interval: Option<Span>,
     /// How long a file that cannot be read may stay unchanged before it goes to quarantine.
     pub settles_after: Option<Span>,
+    /// What the names of payment orders' files say about the verification of payees.
+    #[serde(default)]
+    pub payee_verification: Verification,
+    /// What happens to a payment whose payee does not match.
+    #[serde(default)]
+    pub payee_mismatch: OnMismatch,
     /// How long a posting may be in no statement, and an entry of a statement not in the ledger, before it is a break.
     pub statement_patience: Option<Span>,
     /// How long the bank may take to decide on a recall before it is a break.
@@ -77,6 +86,8 @@ pub(crate) struct BankSection {
 impl BankSection {
     /// The bank's files, looked at as it is said here.
     pub(crate) fn paced(&self, files: BankFiles) -> BankFiles {
+        let (verification, on_mismatch) = (self.payee_verification, self.payee_mismatch);
+        let files = files.verifying(Payees { verification, on_mismatch });
         let files =
             self.poll_interval.map_or_else(|| files.clone(), |span| files.clone().looking_every(span.0));
         self.settles_after.map_or_else(|| files.clone(), |span| files.clone().settling_after(span.0))
@@ -102,6 +113,15 @@ impl BankSection {
             ensure!(is_country(&account.country), "{at}.country: {} is no ISO 3166 code", account.country);
             ensure!(is_bic(&account.bic), "{at}.bic: {} is no BIC", account.bic);
             ensure!(!account.name.is_empty() && !account.account.is_empty(), "{at} needs name and account");
+            ensure!(
+                plain_name(&account.name, DEBTOR_MAX).is_some(),
+                "{at}.name: has a letter without a transcription for banks, or is longer than {DEBTOR_MAX} characters"
+            );
+            let is_code =
+                |code: &String| code.len() == 4 && code.bytes().all(|byte| byte.is_ascii_uppercase());
+            if let Some(purpose) = account.purpose.as_ref().filter(|purpose| !is_code(purpose)) {
+                anyhow::bail!("{at}.purpose: {purpose} is no code of four capital letters");
+            }
             ensure!(
                 account_number(&account.account) != AccountNumber::WrongIban,
                 "{at}.account: {} is no IBAN of its country's length and structure, with right check digits",

@@ -43,7 +43,7 @@ const DESK_TOKEN: &str = "sandbox";
 const WINDOWS: Windows =
     Windows { fill_secs: 3600, margin_secs: 24 * 3600, payout: simulated::PAYOUT_TIME, finality_secs: 60 };
 /// The sandbox's feed speaks at each start only.
-const FEED_STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
+const FEED_STALE_AFTER: Duration = Duration::from_secs(3_650 * 24 * 3600);
 /// Short, so that a new sandbox has its pool soon.
 const AVERAGE_WINDOW_SECS: u32 = 5;
 /// From the time of the block on.
@@ -81,6 +81,9 @@ pub(super) async fn bank(dir: &Path, pool: &PgPool, partners: &[String]) -> anyh
         bic: bic.into(),
         country: "DE".into(),
         town: Some("Frankfurt am Main".into()),
+        street: Some("Taunusanlage 1".into()),
+        post_code: Some("60329".into()),
+        purpose: None,
     };
     let accounts = [("USD", "400500600", "SANDUS33"), ("EUR", "DE89370400440532013000", "SANDDEFF")];
     let folder = dir.join("bank");

@@ -49,6 +49,7 @@ pub(super) fn rest(config: &Config) -> anyhow::Result<RestParts> {
             ..usual
         },
         webhook_rules: WebhookRules { reach: reach(config), names: Arc::new(SystemNames) },
+        sandbox: None,
     })
 }
 

@@ -49,9 +49,12 @@ pub(super) fn context(
             (simulated::PROVIDER, simulated::rest_millis, CheckPayout::new(simulated::check_payout))
         }
         PayoutKind::BankFiles => {
-            let accounts = config.bank.iter().flat_map(|bank| &bank.accounts);
-            let currencies = accounts.map(|account| account.currency.clone());
-            (iso20022::PROVIDER, |_| 0, CheckPayout::new(check_bank_payout).paying_from(currencies))
+            let accounts = || config.bank.iter().flat_map(|bank| &bank.accounts);
+            let addressed = accounts().filter(|account| account.has_full_address());
+            let check = CheckPayout::new(check_bank_payout)
+                .paying_from(accounts().map(|account| account.currency.clone()))
+                .addressed(addressed.map(|account| account.currency.clone()));
+            (iso20022::PROVIDER, |_| 0, check)
         }
     };
     Ok(Context {

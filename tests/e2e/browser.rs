@@ -12,7 +12,8 @@ use dvp_sandbox::embedded::npm::{self, Package};
 use dvp_sandbox::embedded::tools::Finder;
 use serde_json::{Value, json};
 
-const WITHIN: Duration = Duration::from_secs(60);
+use crate::wait::PATIENCE;
+
 const HOW: &str = "the browser tests need Chromium and its driver: apt-get install chromium chromium-driver";
 
 /// The accessibility checker that runs in the pages.
@@ -226,7 +227,7 @@ impl Browser {
 
     /// Waits until an expression is true in the page.
     pub(crate) async fn wait_for(&self, expression: &str) {
-        let deadline = Instant::now() + WITHIN;
+        let deadline = Instant::now() + PATIENCE;
         while self.value(&format!("Boolean({expression})")).await != json!(true) {
             if Instant::now() >= deadline {
                 let page = self.value("document.body.innerText").await;

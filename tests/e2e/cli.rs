@@ -174,13 +174,21 @@ async fn only_an_unchanged_receipt_verifies_against_the_chain() {
 
 #[test]
 fn the_data_dictionary_of_each_version_is_printed() {
-    for (version, file) in
-        [("FIX.4.2", "FIX42"), ("FIX.4.4", "FIX44"), ("FIXT.1.1", "FIXT11"), ("FIX.5.0SP2", "FIX50SP2")]
-    {
-        let words = ["fix-session", "dictionary", "--version", version];
-        let printed = Command::new(env!("CARGO_BIN_EXE_dvp")).args(words).output().unwrap();
-        let name = format!("{}/fix-gateway/dictionaries/{file}.xml", env!("CARGO_MANIFEST_DIR"));
-        assert!(printed.stdout == std::fs::read(name).unwrap(), "{version}");
+    for (version, file, orchestra) in [
+        ("FIX.4.2", "FIX42", "FIX42"),
+        ("FIX.4.4", "FIX44", "FIX44"),
+        ("FIXT.1.1", "FIXT11", "FIX50SP2"),
+        ("FIX.5.0SP2", "FIX50SP2", "FIX50SP2"),
+    ] {
+        for (format, name) in [
+            (&[][..], format!("fix-gateway/dictionaries/{file}.xml")),
+            (&["--format", "orchestra"], format!("docs/fix/orchestra-{orchestra}.xml")),
+        ] {
+            let words = [&["fix-session", "dictionary", "--version", version][..], format].concat();
+            let printed = Command::new(env!("CARGO_BIN_EXE_dvp")).args(&words).output().unwrap();
+            let name = format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
+            assert!(printed.stdout == std::fs::read(name).unwrap(), "{words:?}");
+        }
     }
 }
 

@@ -16,13 +16,13 @@ fn breaks(sandbox: &Sandbox) -> Vec<Value> {
 }
 
 /// Compares until there is such a break.
-async fn find_break(sandbox: &Sandbox, is_wanted: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn find_break(sandbox: &Sandbox, is_wanted: impl Fn(&Value) -> bool) -> Value {
     let found = answer(async || breaks(sandbox), |found| found.iter().any(&is_wanted)).await;
     found.into_iter().find(is_wanted).unwrap()
 }
 
 /// Follows the link of a break about an order, from the list to its page.
-async fn follow(browser: &Browser, sandbox: &Sandbox, reference: &str) {
+pub(crate) async fn follow(browser: &Browser, sandbox: &Sandbox, reference: &str) {
     open(browser, sandbox, "/reconciliation", reference).await;
     let row = format!(
         "[...document.querySelectorAll('tbody tr')].find(row => row.textContent.includes({}))",

@@ -5,12 +5,17 @@
 //! alone, written in bulk: the chain and the bank know nothing of them. Those that have ended did so days ago, so that
 //! the comparison with the chain does not take them up; it reports those that are open.
 
+use std::io::Write as _;
+
+use dvp_sandbox::bank::Bank;
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use crate::browser::Browser;
 use crate::console::{check, sign_in};
-use crate::console_breaks::{a_break_is_traced, a_returned_payment_is_traced_and_resolved};
+use crate::console_breaks::{
+    a_break_is_traced, a_returned_payment_is_traced_and_resolved, find_break, follow,
+};
 use crate::fix::FixClient;
 use crate::partner::Partner;
 use crate::sandbox::{Sandbox, said};
@@ -18,6 +23,8 @@ use crate::wait::{answer, until};
 use crate::webhooks::register;
 
 const ORDERS: i64 = 3000;
+/// The account on the screening list.
+const HELD: &str = "000123450021";
 const SESSION: &str = "/fix/FIX.4.4%3ADVP-%3EACME";
 
 /// Submits an order of a wallet to an account at the bank. Returns its reference.
@@ -279,6 +286,66 @@ async fn a_day_is_closed(browser: &Browser, sandbox: &Sandbox) {
     browser.task_is_done("close the day");
 }
 
+/// Money that a statement has and the ledger has not is a break, whose page offers to credit it, with all but the partner
+/// filled in.
+async fn an_incoming_payment_is_credited(browser: &Browser, sandbox: &Sandbox) {
+    const WIRE: &str = "WIRE-4712";
+    let accounts = vec![("USD".to_owned(), "400500600".to_owned())];
+    let bank = Bank::open_with_accounts(&sandbox.dir().join("bank"), accounts).await.unwrap();
+    bank.deposit(WIRE, "USD", 25_000).await.unwrap();
+    let is_it =
+        |found: &Value| found["type"] == "unknown_entry" && found["detail"].to_string().contains(WIRE);
+    find_break(sandbox, is_it).await;
+    let credited = || {
+        sandbox.one::<i64>(
+        "select count(*) from ledger_entry where reference like '%WIRE-4712' and owner_kind = 'partner' and amount = 25000",
+    )
+    };
+    assert_eq!(credited().await, 0);
+    follow(browser, sandbox, WIRE).await;
+    browser.begin_task();
+    browser.count_from(1);
+    check(browser, "the break of an incoming payment").await;
+    browser.act("Deposit of a partner", &[("name", "acme")]).await;
+    browser.wait_for("document.readyState === 'complete'").await;
+    browser.task_is_done("credit a payment from a statement");
+    assert_eq!(credited().await, 1);
+}
+
+/// A screening list holds an order; one operator releases it, another one approves that.
+async fn a_hold_is_released(browser: &Browser, sandbox: &Sandbox, reference: &str) {
+    let tokens = ["/operators/0/token", "/operators/1/token"].map(|pointer| sandbox.text(pointer));
+    sign_in(browser, sandbox, &tokens[0], &format!("/orders/{reference}")).await;
+    browser.begin_task();
+    let fields = [("reason", "another person of that name"), ("evidence", "case 17")];
+    browser.act("Release: settle although screening holds it", &fields).await;
+    browser.wait_for("location.pathname.startsWith('/approvals/')").await;
+    let request = browser.value("location.pathname").await.as_str().unwrap().to_owned();
+    sign_in(browser, sandbox, &tokens[1], &request).await;
+    browser.press("Approve").await;
+    browser.wait_for("document.querySelector('.heading .state').textContent === 'approved'").await;
+    browser.task_is_done("release a hold of screening");
+    let mut conn = sandbox.database().await;
+    let completed = "select state_name from execution where reference = $1 and state_name = 'completed'";
+    assert_eq!(text_of(&mut conn, completed, reference).await, "completed");
+}
+
+/// A chain that was halted is followed again from the block that the page shows as final.
+async fn a_chain_is_resumed(browser: &Browser, sandbox: &Sandbox) {
+    let halt = "update chain_cursor set halted = 'final_block_changed', halted_detail = 'block 8 is another', \
+                                        halted_at = clock_timestamp(), version = version + 1 \
+                where chain_id::text = $1";
+    sandbox.change(halt, &sandbox.value("/chain/chainId").to_string()).await;
+    open(browser, sandbox, "/chains", "Follow again").await;
+    check(browser, "a halted chain").await;
+    let shared: i64 = sandbox.one("select final_number from chain_cursor").await;
+    browser.begin_task();
+    let fields = [("shared-block", shared.to_string()), ("reason", "three nodes agree".to_owned())];
+    browser.act("Follow again", &fields.each_ref().map(|(name, value)| (*name, value.as_str()))).await;
+    browser.task_is_done("resume a chain");
+    open(browser, sandbox, "/chains", "following").await;
+}
+
 /// The fields of a line of CSV (RFC 4180).
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut is_quoted) = (vec![String::new()], false);
@@ -336,14 +403,18 @@ async fn the_csv_has_the_rows_of_the_page(browser: &Browser, sandbox: &Sandbox) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_work_among_thousands_of_orders() {
-    let (sandbox, browser) =
-        tokio::join!(Sandbox::start_with(&["--bank-files", "--webhook-allow-private"]), Browser::start());
+    let mut list = tempfile::NamedTempFile::new().unwrap();
+    writeln!(list, "account: {HELD}").unwrap();
+    let list = list.path().to_str().unwrap();
+    let args = ["--bank-files", "--webhook-allow-private", "--screening-list", list];
+    let (sandbox, browser) = tokio::join!(Sandbox::start_with(&args), Browser::start());
     let partner = Partner::of(&sandbox);
     // Nobody listens there.
     register(&sandbox, "https://127.0.0.1:9/").await;
     let settled = submit(&sandbox, &partner, 0, "000123456789").await;
     let stuck = submit(&sandbox, &partner, 1, "000123450007").await;
     let returned = submit(&sandbox, &partner, 2, "000123450013").await;
+    let held = submit(&sandbox, &partner, 3, HELD).await;
     let mut conn = sandbox.database().await;
     let finished = "select state_name from execution where reference = $1 and state_name = 'completed' \
                       and state ->> 'finality' is not null";
@@ -357,11 +428,15 @@ async fn operators_work_among_thousands_of_orders() {
     a_stuck_order_is_resolved(&browser, &sandbox, &stuck).await;
     a_break_is_traced(&browser, &sandbox).await;
     a_returned_payment_is_traced_and_resolved(&browser, &sandbox, &returned).await;
+    a_hold_is_released(&browser, &sandbox, &held).await;
+    sign_in(&browser, &sandbox, &sandbox.text("/consoleToken"), "/").await;
+    an_incoming_payment_is_credited(&browser, &sandbox).await;
     every_screen_is_in_order(&browser, &sandbox, &settled).await;
     the_csv_has_the_rows_of_the_page(&browser, &sandbox).await;
     a_pair_is_paused(&browser, &sandbox).await;
     webhooks_of_a_range_are_replayed(&browser, &sandbox).await;
     a_day_is_closed(&browser, &sandbox).await;
+    a_chain_is_resumed(&browser, &sandbox).await;
     drop(client);
     a_session_is_reset(&browser, &sandbox).await;
     sandbox.stop().await;

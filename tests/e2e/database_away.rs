@@ -83,6 +83,9 @@ async fn the_service_recovers_from_an_unreachable_database() {
     for path in ["/healthz", "/v1/events", "/v1/executions/x"] {
         assert_eq!(answered(partner.get(path)).await.0, 503, "{path}");
     }
+    // A peer whose TestRequest has no answer ends the connection.
+    client.send_raw("1", &[(112, "anyone?")]).await;
+    drop(client);
 
     way.forward();
     until_answered(200, ready).await;

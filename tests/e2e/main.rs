@@ -2,15 +2,19 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod alerts;
+mod api_page;
 mod beneficiaries;
 mod browser;
 mod cells;
+mod certify;
 mod cli;
+mod clock;
 mod console;
 mod console_breaks;
 mod console_live;
 mod console_orders;
 mod console_outcomes;
+mod contract_sets;
 mod controls;
 mod crash;
 mod database_away;
@@ -24,6 +28,7 @@ mod metrics;
 mod native;
 mod nodes;
 mod older;
+mod oms;
 mod operators;
 mod processes;
 mod ranges;

@@ -52,7 +52,7 @@ async fn a_makers_order_fills_takers_over_both_interfaces() {
     fix.new_order("ORD-1", "bene_a:dest_10000000", &permit).await;
     fix.report(|report| report.get(11) == "ORD-1" && report.get(150) == "F").await;
     assert_eq!(remaining(&sandbox), "12");
-    let number = placed["order"].to_string();
+    let number = placed["order"].as_str().unwrap().to_owned();
     let cancelled = said(
         &sandbox,
         &["maker", "cancel", "--partner", "globex", "--order", &number, "--reason", "by phone"],

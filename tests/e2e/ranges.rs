@@ -128,8 +128,10 @@ async fn a_range_that_rests_survives_a_kill_and_is_filled_once() {
         settled(&sandbox, &partner, reference, account, falling).await;
     }
     let filled = client.report(|report| report.get(11) == "R-1" && report.get(150) == "F").await;
-    assert_eq!((filled.get(37), filled.get(39)), (new.get(37), "2"));
-    let fills = "select count(*) from fix_outbound where msg_type = '8' and position('\\x0133393d3201'::bytea in body) > 0";
+    // It sells what buys the output, which may be less than its quantity.
+    assert_eq!(filled.get(37), new.get(37));
+    assert!(["1", "2"].contains(&filled.get(39)), "{}", filled.get(39));
+    let fills = "select count(*) from fix_outbound where msg_type = '8' and position('\\x013135303d4601'::bytea in body) > 0";
     assert_eq!(sandbox.one::<i64>(fills).await, 1);
     assert_eq!(sandbox.one::<i64>("select count(*) from receipt").await, 2);
     // A debit and a credit for each of the two.

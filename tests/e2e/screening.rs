@@ -143,7 +143,7 @@ async fn operators_release_or_refuse_what_a_service_holds_over_both_interfaces()
     desk.decide(&second.fix, "release").await;
     assert_eq!(desk.rest_ends(&first).await["status"], "completed");
     assert_eq!(desk.fix_ends(&first).await, ("4".into(), "screening_refused".into()));
-    assert_eq!(desk.rest_ends(&second).await["failure"]["code"], "screening_refused");
+    assert_eq!(desk.rest_ends(&second).await["failure"]["detail"], "screening_refused");
     assert_eq!(desk.fix_ends(&second).await.0, "2");
     assert_eq!(said(&desk.sandbox, &["ledger", "check"])["ok"], true);
     desk.sandbox.stop().await;

@@ -76,7 +76,14 @@ async fn a_kill_during_delivery_loses_no_event_and_repeats_identically() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|event| (event["id"].as_str().unwrap().to_owned(), event.clone()))
+        .map(|event| {
+            let mut event = event.clone();
+            // Known only after the event was sent.
+            if let Some(receipt) = event.pointer_mut("/data/object/payout/receipt") {
+                *receipt = Value::Null;
+            }
+            (event["id"].as_str().unwrap().to_owned(), event)
+        })
         .collect();
     let seen = || receiver.got().iter().map(|got| got.event_id().to_owned()).collect::<BTreeSet<_>>();
     until("every event", async || seen() == expected.keys().cloned().collect::<BTreeSet<_>>()).await;

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from decimal import ROUND_DOWN, Decimal
 
 import quickfix as fix
 from eth_account import Account
@@ -213,7 +214,11 @@ def engage(client, ready, wallet, prefix):
     quote = client.wait("a quote", lambda m: m[35] == "S" and m[131] == prefix + "q")
     client.send("D", order(prefix + "firm", straight, terms=((40, "D"), (117, quote[117]))))
     filled = client.wait("its fill", report(prefix + "firm", fill))
-    assert float(filled[31]) == float(quote[132]), (filled, quote)
+    # A book: gross less what is deducted is what came in, which the quote's price has said.
+    number = lambda tag: Decimal(filled.get(tag, "0"))
+    net = number(119 if is_42 else 118)
+    assert net == number(381) - number(12) - number(137), filled
+    assert net == (number(32) * Decimal(quote[132])).quantize(Decimal("0.01"), ROUND_DOWN), (filled, quote)
 
     signed = permit(ready["chain"], wallet, 100_000_000)
     client.send("D", order(prefix + "locked", straight, "USDC/USD", "100", ((40, 2), (44, "0.9")), signed))

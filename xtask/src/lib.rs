@@ -1,10 +1,9 @@
-//! Reads the structure of the workspace: crates from `cargo metadata`, modules from their `use` lines.
+//! Tasks of the repository: its structure as a graph, and its release.
 //!
-//! **Architecture invariant:** nothing here changes a file.
-//!
-//! Reading order: [`workspace`] the crates, [`modules`] a crate's modules and their imports, [`graph`] layers and
-//! cycles.
+//! Reading order: [`workspace`] the crates, from `cargo metadata`, [`modules`] a crate's modules and their imports, from
+//! their `use` lines, [`graph`] layers and cycles; [`dist`] builds and packs. No file of the tree is changed.
 
+pub mod dist;
 pub mod graph;
 pub mod modules;
 pub mod workspace;

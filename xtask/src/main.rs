@@ -1,4 +1,5 @@
 //! `cargo xtask graph`: the crates of the workspace and the modules of each folder, by layer, with edges and cycles.
+//! `cargo xtask dist FOLDER`: what is released.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use xtask::graph::Graph;
-use xtask::{modules, workspace};
+use xtask::{dist, modules, workspace};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -25,8 +26,12 @@ fn main() -> ExitCode {
 
 fn run(args: &[String]) -> anyhow::Result<String> {
     let names: Vec<&str> = args.iter().map(String::as_str).collect();
-    let ["graph", only @ ..] = names.as_slice() else { bail!("usage: cargo xtask graph [CRATE]...") };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let only = match names.as_slice() {
+        ["graph", only @ ..] => only,
+        ["dist", out] => return dist::run(root, Path::new(out)).map(|()| String::new()),
+        _ => bail!("usage: cargo xtask graph [CRATE]... | cargo xtask dist FOLDER"),
+    };
     let members = workspace::members(root)?;
     let mut text = String::new();
     if only.is_empty() {

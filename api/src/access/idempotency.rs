@@ -6,12 +6,13 @@
 //! A stored answer takes precedence over every error that a repeated request would meet now. Each write is looked up
 //! once by [`IdempotentRequest::perform`], before it or after its failure; the writer looks again within the commit.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
-use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, RenderResponse, UsedKey};
+use dvp_core::writer::{Done, IdempotencyPart, Outcome, Refusal, UsedKey};
 use dvp_domain::json::{self, Document};
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use serde_json::Value;
@@ -22,9 +23,14 @@ use crate::access::auth::Caller;
 use crate::access::signature::SignedNonce;
 use crate::http::body::{RawBody, check_media};
 use crate::http::error::{ApiError, Code, Reply, given};
-use crate::http::fields::repeated;
+use crate::http::fields::{fault, repeated};
+use crate::http::request_id::{answering, current_id};
 use crate::state::Api;
 
+/// A request that cannot be read cannot be told from another one, either (contract section 7).
+const UNREADABLE: ApiError = ApiError::IdempotencyKeyInvalid(
+    "the body is not valid JSON, so that the request cannot be told from another one; the key can be used again",
+);
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-replayed");
 
 /// A write that may be a repeated one: [`perform`](Self::perform) looks for its stored answer.
@@ -58,8 +64,7 @@ impl FromRequest<Api> for IdempotentRequest {
         let key = parse_key(&parts.headers)?;
         let bytes = RawBody::take(&mut parts, body).await?;
         check_media(&parts.headers)?;
-        let Document { value: body, repeated } =
-            json::read(&bytes).map_err(|_| ApiError::IdempotencyKeyInvalid("the body is not valid JSON"))?;
+        let Document { value: body, repeated } = json::read(&bytes).map_err(|_| UNREADABLE)?;
         let method = parts.method.as_str();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         Ok(Self {
@@ -119,13 +124,19 @@ impl IdempotentRequest {
     }
 
     /// The record that the engine stores with the work: `render` creates the answer from its outcome.
-    pub(crate) fn part(&self, render: RenderResponse) -> IdempotencyPart {
+    /// The answer's request id is this request's, also when it is repeated.
+    pub(crate) fn part(
+        &self,
+        render: impl Fn(&Outcome) -> StoredResponse + Send + Sync + 'static,
+    ) -> IdempotencyPart {
+        let request = current_id();
+        let render = Arc::new(move |outcome: &Outcome| answering(request.clone(), || render(outcome)));
         IdempotencyPart { id: self.id.clone(), fingerprint: self.fingerprint, render }
     }
 
     /// As [`part`](Self::part), for an answer that is known beforehand.
     pub(crate) fn part_with(&self, answer: StoredResponse) -> IdempotencyPart {
-        self.part(std::sync::Arc::new(move |_| answer.clone()))
+        self.part(move |_| answer.clone())
     }
 }
 
@@ -138,6 +149,8 @@ pub(crate) fn answer(done: Done) -> Reply {
         Outcome::Refused(Refusal::PartnerDisabled) => Err(ApiError::Plain(Code::ApiKeyDisabled)),
         Outcome::Refused(Refusal::TooManyWaiting) => Err(ApiError::TooManyWaiting),
         Outcome::Refused(Refusal::CoolingDown(cool_down)) => Err(ApiError::CoolingDown(cool_down)),
+        // A fault of a field, as the parser finds others: the corrected body may have the same key.
+        Outcome::Refused(Refusal::Unpayable(why)) => Err(fault(why.field, why)),
         Outcome::Accepted(_)
         | Outcome::Rejected { .. }
         | Outcome::Refused(_)

@@ -21,6 +21,9 @@ pub(crate) type Scopes = &'static [Scope];
 /// The credentials that a route requires.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Access {
+    /// Open without a limit: health checks.
+    Watched,
+    /// Open, with a limit for each source.
     Open,
     Key(Scopes),
     /// The same, and the request signed.

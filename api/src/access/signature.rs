@@ -81,7 +81,7 @@ fn verify(
     let key = caller
         .signing(&api.engine.context().vault)
         .map_err(|error| ApiError::Internal(format!("key {}: {error}", caller.key_id)))?;
-    let now = api.now().unix_secs();
+    let now = api.caller_time().unix_secs();
     let used = check_signature(key, method, path, headers, body, now).map_err(ApiError::InvalidSignature)?;
     // Checked last, so that a nonce cannot be used up without the secret.
     if api.nonces.first_use(&caller.key_id, used.nonce, now, used.expires) {

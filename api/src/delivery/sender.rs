@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use dvp_core::context::now;
+use dvp_core::context::{now, system};
 use dvp_core::trace;
 use dvp_domain::trace::TraceContext;
 use dvp_store::StoreError;
@@ -131,7 +131,7 @@ async fn attempt(client: &Client, job: Job) -> Ready {
     let trace = trace::child(placed);
     let sent = match (&route.url, &route.keys) {
         (Some(url), Some(keys)) => {
-            let t = at.unix_secs().to_string();
+            let t = system().unix_secs().to_string();
             let post = Post {
                 endpoint: route.endpoint_id.clone(),
                 url: url.clone(),

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use dvp_core::engine::EngineError;
 use dvp_domain::abandonment::CoolDown;
 use dvp_domain::permit::PermitDefect;
+use dvp_domain::rejection::Detail;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::{DatabaseError, StoreError};
 use metrics::counter;
@@ -18,6 +19,7 @@ use tracing::{error, warn};
 
 use crate::delivery::url::UrlFault;
 use crate::http::log_limit::LogLimit;
+use crate::http::request_id::current_id;
 
 macro_rules! codes {
     ($($variant:ident $text:literal $status:ident $(= $message:literal)?)*) => {
@@ -39,6 +41,10 @@ macro_rules! codes {
             /// Of an error that says the same each time.
             const fn message(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($message)?)),* }
+            }
+
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|code| code.as_str() == text)
             }
 
             /// The code's documentation, as Markdown.
@@ -93,6 +99,24 @@ codes! {
     ServiceUnavailable "SERVICE_UNAVAILABLE" SERVICE_UNAVAILABLE
 }
 
+impl Code {
+    /// The field or header that every error of this code is about.
+    const fn param(self) -> Option<&'static str> {
+        match self {
+            Self::MissingApiKey | Self::InvalidApiKey | Self::ApiKeyDisabled => Some("X-API-Key"),
+            Self::IdempotencyKeyRequired | Self::IdempotencyKeyConflict | Self::IdempotencyKeyProcessing => {
+                Some("X-Idempotency-Key")
+            }
+            Self::IdempotencyConflict => Some("Idempotency-Key"),
+            Self::UnsupportedMediaType => Some("Content-Type"),
+            Self::InvalidRefType => Some("refType"),
+            Self::InvalidStrategy => Some("strategy"),
+            Self::AmountOutOfRange => Some("amount"),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApiError {
     /// Of a code with a message of its own.
@@ -112,8 +136,11 @@ pub(crate) enum ApiError {
     /// Names the cause.
     InvalidSignature(&'static str),
     IdempotencyKeyInvalid(&'static str),
-    /// The whole message: the path of the field first.
-    InvalidParameter(String),
+    InvalidParameter {
+        /// The path of the field, or the name of the query parameter.
+        param: String,
+        problem: String,
+    },
     InvalidPermit(PermitDefect),
     AlreadyExists(&'static str),
     /// The webhook endpoint has a replay of another range.
@@ -122,8 +149,10 @@ pub(crate) enum ApiError {
     Missing(&'static str),
     /// The field that holds the type.
     InvalidType(&'static str),
-    /// The constraint and the value that would meet it.
-    ConstraintsNotMet(&'static str),
+    /// The field, and what would be right.
+    ConstraintsNotMet(&'static str, &'static str),
+    /// Why a firm quote is not given.
+    NoQuote(Detail),
     /// For the log.
     Internal(String),
     /// For the log.
@@ -156,9 +185,14 @@ struct Envelope<'a> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Body<'a> {
     code: &'a str,
     message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    param: Option<&'a str>,
+    doc_url: String,
+    request_id: &'a str,
 }
 
 impl ApiError {
@@ -172,12 +206,13 @@ impl ApiError {
             | Self::CoolingDown(_) => Code::RateLimitExceeded,
             Self::InvalidSignature(_) => Code::InvalidSignature,
             Self::IdempotencyKeyInvalid(_) => Code::IdempotencyKeyInvalid,
-            Self::InvalidParameter(_) => Code::InvalidParameter,
+            Self::InvalidParameter { .. } => Code::InvalidParameter,
             Self::InvalidPermit(_) => Code::InvalidPermit,
             Self::AlreadyExists(_) | Self::ReplayInProgress => Code::AlreadyExists,
             Self::InvalidUrl(_) => Code::InvalidUrl,
             Self::InvalidType(_) => Code::InvalidType,
-            Self::ConstraintsNotMet(_) => Code::ConstraintsNotMet,
+            Self::ConstraintsNotMet(..) => Code::ConstraintsNotMet,
+            Self::NoQuote(_) => Code::InsufficientLiquidity,
             Self::Missing(_) => Code::NotFound,
             Self::Internal(_) => Code::InternalError,
             Self::Unavailable(_) | Self::Busy | Self::TimedOut => Code::ServiceUnavailable,
@@ -192,14 +227,19 @@ impl ApiError {
         let fixed = match self {
             Self::Plain(code) => code.message(),
             Self::InsufficientScope(scope) => return format!("the API key lacks the scope {scope}"),
-            Self::InvalidParameter(message) => return message.clone(),
+            Self::InvalidParameter { param, problem } => return format!("{param}: {problem}"),
+            Self::NoQuote(detail) => return detail.to_string(),
+            Self::ConstraintsNotMet(param, problem) => return format!("{param}: {problem}"),
+            // A registration again: the endpoint that is there can be changed.
+            Self::AlreadyExists("endpoint") => {
+                "endpoint: this API key has one; change it with PATCH /v1/webhook_endpoints, which also switches it on"
+            }
             Self::InvalidUrl(fault) => return format!("url: {fault}"),
             Self::AlreadyExists(field) => return format!("{field}: was used before"),
             Self::InvalidType(field) => return format!("{field}: is not an event type of the contract"),
             Self::InvalidSignature(cause) | Self::IdempotencyKeyInvalid(cause) => cause,
             Self::InvalidPermit(defect) => return defect.to_string(),
             Self::CoolingDown(cool_down) => return cool_down.to_string(),
-            Self::ConstraintsNotMet(problem) => problem,
             Self::Missing(what) => what,
             Self::ReplayInProgress => {
                 "a replay of another range to this endpoint is in progress; wait until its events are queued"
@@ -217,6 +257,35 @@ impl ApiError {
             }
         };
         fixed.to_owned()
+    }
+
+    /// The field, query parameter or header at fault, if it is one.
+    fn param(&self) -> Option<&str> {
+        match self {
+            Self::Plain(code) => code.param(),
+            Self::InvalidParameter { param, .. } => Some(param),
+            Self::InvalidPermit(defect) => Some(defect.field()),
+            Self::AlreadyExists(param) if *param != "endpoint" => Some(param),
+            Self::InvalidType(param) | Self::ConstraintsNotMet(param, _) => Some(param),
+            Self::InvalidUrl(_) => Some("url"),
+            // Their texts begin with the header, if it is one.
+            Self::InvalidSignature(text) | Self::IdempotencyKeyInvalid(text) => {
+                text.split(' ').next().filter(|word| word.contains('-'))
+            }
+            Self::NoQuote(detail) => detail.param,
+            Self::InsufficientScope(_)
+            | Self::RateLimitExceeded { .. }
+            | Self::TooManyUnknownKeys { .. }
+            | Self::TooManyWaiting
+            | Self::CoolingDown(_)
+            | Self::AlreadyExists(_)
+            | Self::ReplayInProgress
+            | Self::Missing(_)
+            | Self::Internal(_)
+            | Self::Unavailable(_)
+            | Self::Busy
+            | Self::TimedOut => None,
+        }
     }
 
     const fn retry_after_secs(&self) -> Option<u64> {
@@ -275,9 +344,15 @@ impl ApiError {
 
     /// The answer as it is stored under an idempotency key.
     pub(crate) fn stored(&self) -> StoredResponse {
-        let message = self.message();
-        let envelope =
-            Envelope { success: false, error: Body { code: self.code().as_str(), message: &message } };
+        let (code, message, request_id) = (self.code().as_str(), self.message(), current_id());
+        let body = Body {
+            code,
+            message: &message,
+            param: self.param(),
+            doc_url: format!("/docs/errors/{code}"),
+            request_id: &request_id,
+        };
+        let envelope = Envelope { success: false, error: body };
         StoredResponse { status: self.status().as_u16(), body: text(&envelope) }
     }
 }
@@ -337,10 +412,25 @@ pub(crate) fn json(status: StatusCode, body: impl Into<axum::body::Body>) -> Res
     (status, [kind, fresh], body.into()).into_response()
 }
 
+/// The refusal in a stored answer, if it is one.
+fn refused_by(body: &str) -> Option<RefusedRequest> {
+    let envelope: serde_json::Value = serde_json::from_str(body).ok()?;
+    let error = envelope.get("error")?;
+    let code = Code::parse(error.get("code")?.as_str()?)?;
+    Some(RefusedRequest { code, message: error.get("message")?.as_str()?.to_owned() })
+}
+
 /// A stored answer.
 pub(crate) fn given(stored: StoredResponse) -> Response {
     match StatusCode::from_u16(stored.status) {
-        Ok(status) => json(status, stored.body),
+        Ok(status) => {
+            let refused = (status.as_u16() >= 400).then(|| refused_by(&stored.body)).flatten();
+            let mut response = json(status, stored.body);
+            if let Some(refused) = refused {
+                response.extensions_mut().insert(refused);
+            }
+            response
+        }
         Err(error) => ApiError::Internal(error.to_string()).into_response(),
     }
 }

@@ -4,6 +4,8 @@
 //! what is asked for. Open objects are the caller's own. No text that leaves this module breaks the domain's rule for
 //! stored text.
 
+use axum::extract::Request;
+use chrono::{DateTime, Utc};
 use dvp_domain::address::{Address, AddressFault};
 use dvp_domain::json::{self, Document};
 use dvp_domain::money::{AmountError, Minor};
@@ -12,17 +14,26 @@ pub(crate) use dvp_domain::text::{ID_MAX, is_id};
 use dvp_domain::text::{TEXT_MAX, check_document, check_id, check_line, clean};
 use serde_json::{Map, Value};
 
+use crate::http::body::{RawBody, check_media};
 use crate::http::error::ApiError;
 
 /// The end of the year 9999, Unix milliseconds: beyond it a date has no ISO 8601 form.
 const MILLIS_MAX: i64 = 253_402_300_799_999;
 
 pub(crate) fn fault(path: &str, problem: impl std::fmt::Display) -> ApiError {
-    ApiError::InvalidParameter(format!("{path}: {problem}"))
+    ApiError::InvalidParameter { param: path.to_owned(), problem: problem.to_string() }
 }
 
 pub(crate) fn repeated(path: &str) -> ApiError {
     fault(path, "is given twice")
+}
+
+/// The JSON body of a request, of a type that says so.
+pub(crate) async fn take_body(request: Request) -> Result<Value, ApiError> {
+    let (mut parts, body) = request.into_parts();
+    let bytes = RawBody::take(&mut parts, body).await?;
+    check_media(&parts.headers)?;
+    read_body(&bytes)
 }
 
 /// A body without a member that is given twice.
@@ -157,6 +168,14 @@ impl<'a> Object<'a> {
             .ok_or_else(|| self.fault(name, "must be a whole number of Unix milliseconds"))
     }
 
+    /// A time as text, RFC 3339.
+    pub(crate) fn time(&self, name: &str) -> Result<DateTime<Utc>, ApiError> {
+        let parsed = DateTime::parse_from_rfc3339(self.text(name)?);
+        parsed
+            .map(|at| at.to_utc())
+            .map_err(|_| self.fault(name, "must be an ISO 8601 time such as 2026-11-01T09:00:00Z"))
+    }
+
     /// Unix seconds.
     pub(crate) fn seconds(&self, name: &str) -> Result<u64, ApiError> {
         let value = self.required(name, self.value(name))?;
@@ -167,12 +186,13 @@ impl<'a> Object<'a> {
             .ok_or_else(|| self.fault(name, "must be a whole number of Unix seconds"))
     }
 
-    /// Basis points of at most the whole.
+    /// Basis points of at most the whole. A fraction is cut off, which makes a bound stricter.
     pub(crate) fn opt_bps(&self, name: &str) -> Result<Option<u128>, ApiError> {
         let Some(value) = self.value(name) else { return Ok(None) };
-        let bps = value.as_u64().filter(|bps| *bps <= 10_000);
-        let problem = || self.fault(name, "must be a whole number of basis points from 0 to 10000");
-        bps.map(|bps| Some(u128::from(bps))).ok_or_else(problem)
+        let number = value.as_f64().filter(|number| (0.0..=10_000.0).contains(number));
+        // Written without an exponent, with a point only before a fraction.
+        let whole = number.and_then(|number| format!("{number}").split('.').next()?.parse().ok());
+        whole.map(Some).ok_or_else(|| self.fault(name, "must be a number of basis points from 0 to 10000"))
     }
 
     /// An object that has none but the `known` fields.
@@ -207,7 +227,7 @@ mod tests {
 
     fn message<T>(read: Result<T, ApiError>) -> String {
         match read {
-            Err(ApiError::InvalidParameter(message)) => message,
+            Err(ApiError::InvalidParameter { param, problem }) => format!("{param}: {problem}"),
             Err(other) => panic!("{other:?}"),
             Ok(_) => panic!("was read"),
         }
@@ -241,6 +261,18 @@ mod tests {
         assert_eq!(fault(&["a", "quoteid"]), "x: unknown field; there is a, quoteid");
         let root = Object::root(&body, &[&rest[..], &["quoteid"]].concat()).unwrap();
         assert_eq!(message(root.object("a", &["limit"])), "a.Limit: unknown field, did you mean limit?");
+    }
+
+    #[test]
+    fn basis_points_may_have_a_fraction() {
+        let read =
+            |bps: Value| Object::root(&json!({ "b": bps }), &["b"]).unwrap().opt_bps("b").ok().flatten();
+        for (given, taken) in [(json!(50), 50), (json!(12.5), 12), (json!(0.9), 0), (json!(10_000), 10_000)] {
+            assert_eq!(read(given.clone()), Some(taken), "{given}");
+        }
+        for wrong in [json!(-0.5), json!(10_000.1), json!("50"), json!(1e300)] {
+            assert_eq!(read(wrong.clone()), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -150,6 +150,12 @@ impl RequestPermit {
         Ok(())
     }
 
+    /// Waits for the permit to read events, for as long as it takes.
+    pub(crate) async fn look(&self) -> Option<Turn<'_>> {
+        // The semaphore is never closed.
+        self.0.load.looks.acquire().await.ok()
+    }
+
     /// Waits for the permit to read events, which few long-polls have at once. `None` when it is not available by
     /// `until`.
     pub(crate) async fn look_until(&self, until: Instant) -> Option<Turn<'_>> {

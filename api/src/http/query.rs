@@ -15,9 +15,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
-        pairs
-            .map(|Query(pairs)| Self(pairs))
-            .map_err(|_| ApiError::InvalidParameter("query: is not a query string".into()))
+        pairs.map(|Query(pairs)| Self(pairs)).map_err(|_| fault("query", "is not a query string"))
     }
 }
 
@@ -26,7 +24,7 @@ impl Params {
         let mut values = self.0.iter().filter(|pair| pair.0 == name).map(|pair| pair.1.as_str());
         let value = values.next();
         if values.next().is_some() {
-            return Err(ApiError::InvalidParameter(format!("{name}: must be given once")));
+            return Err(fault(name, "must be given once"));
         }
         Ok(value)
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use dvp_core::chain::wallets::LOOK_UP_WITHIN;
@@ -16,8 +17,10 @@ use tracing::{Instrument, field, info, info_span};
 use uuid::Uuid;
 
 use crate::http::error::{ApiError, RefusedRequest};
+use crate::http::fields::fault;
 use crate::http::figures::InProgress;
 use crate::http::load::Load;
+use crate::http::request_id;
 
 /// The time limit of a route. The request may still be committed: its idempotency key shows.
 pub(crate) const ROUTE_LIMIT: Duration = Duration::from_secs(10);
@@ -59,9 +62,14 @@ pub(crate) async fn wrap(State(load): State<Arc<Load>>, mut request: Request, ne
     }
     let answering = InProgress::begin(&request);
     let started = answering.started;
-    async {
-        let answer = trace::within(context, next.run(request));
-        let mut response = guarded(load.limits.request, answer).await;
+    let current: Arc<str> = id.to_str().unwrap_or_default().into();
+    let work = async {
+        let mut response = if source.is_some() && !names_a_host(&request) {
+            fault("Host", "must be there once").into_response()
+        } else {
+            let answer = trace::within(context, next.run(request));
+            guarded(load.limits.request, answer).await
+        };
         answering.end(response.status());
         response.headers_mut().insert(REQUEST_ID, id);
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -73,9 +81,13 @@ pub(crate) async fn wrap(State(load): State<Arc<Load>>, mut request: Request, ne
             None => info!(status, millis, "request answered"),
         }
         response
-    }
-    .instrument(span)
-    .await
+    };
+    request_id::scope(current, work).instrument(span).await
+}
+
+/// As RFC 9112, section 3.2, requires it.
+fn names_a_host(request: &Request) -> bool {
+    request.version() < Version::HTTP_11 || request.headers().get_all(HOST).iter().count() == 1
 }
 
 /// The answer, or the envelope when it times out or panics.

@@ -102,7 +102,7 @@ pub(crate) async fn create(api: &Api, write: &IdempotentRequest) -> Reply {
     };
     let Some(account) = account else {
         let problem = "there is no standing instruction that says where an output of this asset goes";
-        return refuse(api, write, ApiError::ConstraintsNotMet(problem)).await;
+        return refuse(api, write, ApiError::ConstraintsNotMet("pair.target", problem)).await;
     };
     let created_at = api.now().to_utc();
     let (stage, run_at, expires_at) = beginning(request.strategy, created_at, request.constraints.ttl_ms);
@@ -146,7 +146,7 @@ fn payable(input: &Asset) -> Result<(), ApiError> {
     } else {
         let problem =
             "a token can only be locked with a permit; submit it as an intent with inputAsset and permit";
-        Err(ApiError::ConstraintsNotMet(problem))
+        Err(ApiError::ConstraintsNotMet("pair.source", problem))
     }
 }
 

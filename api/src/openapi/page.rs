@@ -1,5 +1,5 @@
-//! The OpenAPI document as a page to read. Made here, so that there are no scripts, no fonts and nothing
-//! from anybody else's server.
+//! The OpenAPI document as a page to read. Made here, so that there are no fonts and nothing from anybody else's server. A
+//! sandbox's page has a script, this one's own, and a form for each operation that tries it.
 
 use std::fmt::Write as _;
 
@@ -15,21 +15,35 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;mar
     vertical-align:top}pre{background:#f6f6f6;padding:.75rem;overflow:auto}summary{cursor:pointer}\
     @media(prefers-color-scheme:dark){body{color:#ddd;background:#111}pre{background:#1c1c1c}td,th{border-color:#333}}";
 
+/// What a page's forms do.
+pub(crate) const SCRIPT: &str = include_str!("try.js");
+
 /// Writing to a `String` cannot fail.
 macro_rules! put {
     ($out:expr, $($text:tt)*) => { let _ = write!($out, $($text)*); };
 }
 
-pub(crate) fn page(document: &Value) -> String {
-    let mut out = String::new();
+fn head(title: &str) -> String {
+    format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>\
+         <title>{title}</title><style>{STYLE}</style>"
+    )
+}
+
+/// `has_forms`: operations can be tried.
+pub(crate) fn page(document: &Value, has_forms: bool) -> String {
     let title = escaped(text(&document["info"]["title"]));
-    put!(
-        out,
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-    );
-    put!(out, "<title>{title} API</title><style>{STYLE}</style><h1>{title} API</h1>");
+    let mut out = head(&format!("{title} API"));
+    put!(out, "<h1>{title} API</h1>");
     put!(out, "<p>{}</p>", prose(text(&document["info"]["description"])));
     put!(out, "<p>The same for programs: <a href='/v1/openapi.json'>/v1/openapi.json</a></p>");
+    if has_forms {
+        out.push_str(
+            "<h2 id=try>Your key</h2><p>For the forms below; it stays in this page. A sandbox's is in its \
+             <code>sandbox.json</code>.</p><p><label>X-API-Key <input id=try-key size=60></label></p>\
+             <p><label>Signing secret <input id=try-secret size=60></label></p>",
+        );
+    }
     for tag in items(&document["tags"]) {
         let name = text(&tag["name"]);
         put!(out, "<h2 id='{0}'>{0}</h2><p>{1}</p>", escaped(name), prose(text(&tag["description"])));
@@ -37,6 +51,10 @@ pub(crate) fn page(document: &Value) -> String {
             for (method, operation) in fields(methods) {
                 if operation["tags"][0] == name {
                     operation_to(&mut out, document, path, method, operation);
+                    // A stream has no end to wait for.
+                    if has_forms && operation.pointer("/responses/200/content/text~1event-stream").is_none() {
+                        form_to(&mut out, document, path, method, operation);
+                    }
                 }
             }
         }
@@ -61,7 +79,54 @@ pub(crate) fn page(document: &Value) -> String {
         let body = serde_json::to_string_pretty(schema).unwrap_or_default();
         put!(out, "<h3 id='schema-{0}'>{0}</h3><pre>{1}</pre>", escaped(name), escaped(&body));
     }
+    if has_forms {
+        put!(out, "<script>{SCRIPT}</script>");
+    }
     out
+}
+
+/// An operation's form: its parameters, and its body as the example has it.
+fn form_to(out: &mut String, document: &Value, path: &str, method: &str, operation: &Value) {
+    let parameters: Vec<&Value> =
+        items(&operation["parameters"]).map(|parameter| resolve(document, parameter)).collect();
+    let takes = |header: &str| parameters.iter().any(|parameter| parameter["name"] == header);
+    let security = items(&operation["security"]).next();
+    let is_signed = security.is_some_and(|schemes| schemes.get("signature").is_some());
+    put!(
+        out,
+        "<details><summary>Try it</summary><form data-method={} data-path='{}'",
+        method.to_uppercase(),
+        escaped(path)
+    );
+    put!(out, "{}", if takes("X-Idempotency-Key") { " data-idempotency=yes" } else { "" });
+    put!(out, "{}>", if is_signed { " data-signed=yes" } else { "" });
+    for parameter in parameters {
+        let (name, place) = (text(&parameter["name"]), text(&parameter["in"]));
+        if matches!(place, "path" | "query") {
+            let required = if parameter["required"] == true { " required" } else { "" };
+            let name = escaped(name);
+            put!(out, "<p><label>{name} <input name='{name}' data-in={place}{required}></label></p>");
+        }
+    }
+    if let Some(example) = request_example(operation) {
+        let body = serde_json::to_string_pretty(example).unwrap_or_default();
+        put!(
+            out,
+            "<p><label>Body<br><textarea name=body rows=16 cols=90>{}</textarea></label></p>",
+            escaped(&body)
+        );
+    }
+    put!(out, "<p><button>Send</button></p><pre><output></output></pre></form></details>");
+}
+
+/// The first example of a body.
+fn example(content: &Value) -> Option<&Value> {
+    let first = || fields(&content["examples"]).next().map(|(_, one)| &one["value"]);
+    content.get("example").or_else(first)
+}
+
+fn request_example(operation: &Value) -> Option<&Value> {
+    operation.pointer("/requestBody/content/application~1json").and_then(example)
 }
 
 fn operation_to(out: &mut String, document: &Value, path: &str, method: &str, operation: &Value) {
@@ -79,6 +144,12 @@ fn operation_to(out: &mut String, document: &Value, path: &str, method: &str, op
     if let Some(schema) = operation.pointer("/requestBody/content/application~1json/schema") {
         put!(out, "<p>Body: {}</p>", named(schema));
     }
+    example_to(out, "Example of a body", request_example(operation));
+    let successful = fields(&operation["responses"]).find(|(status, _)| status.starts_with('2'));
+    let answered = successful.and_then(|(_, response)| {
+        resolve(document, response).pointer("/content/application~1json").and_then(example)
+    });
+    example_to(out, "Example of an answer", answered);
     put!(out, "<table><tr><th>status<th>answer<th>body");
     for (status, response) in fields(&operation["responses"]) {
         let response = resolve(document, response);
@@ -88,7 +159,22 @@ fn operation_to(out: &mut String, document: &Value, path: &str, method: &str, op
     put!(out, "</table>");
 }
 
-/// The page of an error code: paragraphs under headings, of which the first is the code.
+fn example_to(out: &mut String, title: &str, example: Option<&Value>) {
+    if let Some(example) = example {
+        let text = serde_json::to_string_pretty(example).unwrap_or_default();
+        put!(out, "<details><summary>{title}</summary><pre>{}</pre></details>", escaped(&text));
+    }
+}
+
+/// One code's page.
+pub(crate) fn error_page(code: Code) -> String {
+    let mut out = head(code.as_str());
+    error_to(&mut out, code);
+    put!(out, "<p><a href='/docs'>All of the API</a></p>");
+    out
+}
+
+/// What is said about an error code: paragraphs under headings, of which the first is the code.
 fn error_to(out: &mut String, code: Code) {
     put!(out, "<h3 id='error-{0}'><code>{0}</code></h3>", code.as_str());
     for paragraph in code.page().split("\n\n").skip(1) {
@@ -114,7 +200,7 @@ fn named(schema: &Value) -> String {
     let link = |name: &str| format!("<a href='#schema-{0}'>{0}</a>", escaped(name));
     match text(&schema["$ref"]).rsplit_once('/') {
         Some((_, name)) => link(name),
-        None => match schema["anyOf"].as_array() {
+        None => match schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
             Some(several) => several.iter().map(named).collect::<Vec<_>>().join(" or "),
             None => "error".to_owned(),
         },

@@ -28,8 +28,11 @@ use crate::http::request::ROUTE_LIMIT;
 use crate::routes::cursor::Feed;
 use crate::routes::webhooks::NO_EVENT;
 use crate::state::Api;
+use crate::state::feed_watch::Subscription;
 
 const LIMIT: i64 = 20;
+/// How often a waiting reader looks itself while nothing tells it of new events.
+const UNFOLLOWED_LOOK: Duration = Duration::from_secs(1);
 /// Less than the time limit of a route.
 const WAIT_SECS_MAX: u64 = 8;
 const _: () =
@@ -51,13 +54,7 @@ pub(crate) async fn list(
 ) -> Reply {
     let limit = params.limit(LIMIT)?;
     let wait = wait(&params)?;
-    let is_ping = params.get("type")? == Some(TEST_PING);
-    let kind = params.get("type")?.filter(|_| !is_ping);
-    let kind = kind.map(|kind| EventType::parse(kind).ok_or(ApiError::InvalidType("type"))).transpose()?;
-    let intent_id = params.get("intentId")?.map(str::to_owned);
-    if intent_id.as_deref().is_some_and(|id| !is_id(id)) {
-        return Err(fault("intentId", "must be one line of 1 to 128 characters"));
-    }
+    let selected = Selected::parse(&params)?;
     let until = (!wait.is_zero()).then(|| Instant::now() + wait);
     // Long-polls take turns from their first statement on, so that they leave connections to other reads.
     let turn = match until {
@@ -73,11 +70,9 @@ pub(crate) async fn list(
         None => 0,
     };
     // One more than requested shows whether more follow.
-    let filter = EventFilter { after, kind, intent_id, limit: limit.saturating_add(1) };
-    // Pings belong to no intent and are never in the feed.
-    let mut found = match is_ping {
-        true => Vec::new(),
-        false => find(&api, &caller, &place, turn, &filter, until).await?,
+    let mut found = match selected.filter(after, limit.saturating_add(1)) {
+        Some(filter) => find(&api, &caller, place.clone(), turn, filter, until).await?,
+        None => Vec::new(),
     };
     let limit = usize::try_from(limit).unwrap_or_default();
     let has_more = found.len() > limit;
@@ -88,40 +83,117 @@ pub(crate) async fn list(
     Ok(json(StatusCode::OK, text(&Page { data, has_more, next_cursor })))
 }
 
+/// The events that a request asks for.
+pub(super) struct Selected {
+    /// Pings belong to no intent and are never in the feed.
+    is_ping: bool,
+    kind: Option<EventType>,
+    intent_id: Option<String>,
+}
+
+impl Selected {
+    pub(super) fn parse(params: &Params) -> Result<Self, ApiError> {
+        let is_ping = params.get("type")? == Some(TEST_PING);
+        let kind = params.get("type")?.filter(|_| !is_ping);
+        let kind =
+            kind.map(|kind| EventType::parse(kind).ok_or(ApiError::InvalidType("type"))).transpose()?;
+        let intent_id = params.get("intentId")?.map(str::to_owned);
+        if intent_id.as_deref().is_some_and(|id| !is_id(id)) {
+            return Err(fault("intentId", "must be one line of 1 to 128 characters"));
+        }
+        Ok(Self { is_ping, kind, intent_id })
+    }
+
+    /// `None`: there are none.
+    pub(super) fn filter(self, after: i64, limit: i64) -> Option<EventFilter> {
+        let Self { is_ping, kind, intent_id } = self;
+        (!is_ping).then_some(EventFilter { after, kind, intent_id, limit })
+    }
+}
+
 /// A page, or the events that come before `until`. A waiting request releases its permit.
 async fn find(
     api: &Api,
     caller: &Caller,
-    place: &RequestPermit,
+    place: RequestPermit,
     turn: Option<Turn<'_>>,
-    filter: &EventFilter,
+    filter: EventFilter,
     until: Option<Instant>,
 ) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
-    let tenant = &caller.tenant;
-    let Some(until) = until else { return read(api, tenant, filter).await };
-    // Subscribed before the first read, so that no event is missed between them.
-    let mut news = api.feed.subscribe(api.engine.reads(), tenant);
-    let mut found = read(api, tenant, filter).await?;
+    let Some(until) = until else { return read(api, &caller.tenant, &filter).await };
+    let mut watch = Watch::new(api, caller, place, filter);
+    let found = watch.read().await?;
     drop(turn);
-    while found.is_empty() {
-        place.wait()?;
-        let is_late = tokio::time::timeout_at(until, news.changed()).await.is_err();
-        if is_late && news.is_followed() {
-            break;
-        }
-        found = match news.take(filter) {
-            Some(found) => found,
-            None => match place.look_until(until).await {
-                Some(_turn) => read(api, tenant, filter).await?,
-                // The cursor stays, so that the next request returns the events.
-                None => break,
-            },
-        };
-        if is_late {
-            break;
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    // The cursor stays, so that the next request returns what comes later.
+    tokio::time::timeout_at(until, watch.next()).await.unwrap_or_else(|_| Ok(Vec::new()))
+}
+
+/// The reader of a feed that waits for its next events.
+pub(super) struct Watch {
+    api: Api,
+    caller: Caller,
+    place: RequestPermit,
+    news: Subscription,
+    filter: EventFilter,
+    is_behind: bool,
+}
+
+impl Watch {
+    pub(super) fn new(api: &Api, caller: &Caller, place: RequestPermit, filter: EventFilter) -> Self {
+        // Subscribed before the first read, so that no event is missed between them.
+        let news = api.feed.subscribe(api.engine.reads(), &caller.tenant);
+        Self { api: api.clone(), caller: caller.clone(), place, news, filter, is_behind: true }
+    }
+
+    /// The next events, at least one. Holds no permit while it waits.
+    pub(super) async fn next(&mut self) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
+        self.place.wait()?;
+        loop {
+            let found = match self.is_behind {
+                true => {
+                    let place = self.place.clone();
+                    let _turn = place.look().await.ok_or(ApiError::Busy)?;
+                    self.read().await?
+                }
+                false => self.told().await,
+            };
+            if !found.is_empty() {
+                return Ok(found);
+            }
         }
     }
-    Ok(found)
+
+    async fn read(&mut self) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
+        let found = read(&self.api, &self.caller.tenant, &self.filter).await?;
+        // After a full page more may follow.
+        self.is_behind = i64::try_from(found.len()) == Ok(self.filter.limit);
+        self.pass(&found);
+        Ok(found)
+    }
+
+    /// The events that the follower tells of.
+    async fn told(&mut self) -> Vec<Arc<StoredEvent>> {
+        if self.news.is_followed() {
+            self.news.changed().await;
+        } else {
+            let _ = tokio::time::timeout(UNFOLLOWED_LOOK, self.news.changed()).await;
+        }
+        let all = EventFilter { limit: i64::MAX, ..self.filter.clone() };
+        let found = self.news.take(&all);
+        self.is_behind = found.is_none();
+        let found = found.unwrap_or_default();
+        self.pass(&found);
+        found
+    }
+
+    fn pass(&mut self, found: &[Arc<StoredEvent>]) {
+        if let Some(last) = found.last() {
+            self.filter.after = last.position;
+        }
+    }
 }
 
 async fn read(api: &Api, tenant: &Tenant, filter: &EventFilter) -> Result<Vec<Arc<StoredEvent>>, ApiError> {

@@ -1,15 +1,14 @@
 //! `POST /v1/quotes/firm`: rate and fees locked for a while (contract section 2.4).
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::StatusCode;
-use dvp_core::writer::{Outcome, Refusal, RenderResponse};
+use dvp_core::writer::{Outcome, Refusal};
 use dvp_domain::asset::{Asset, AssetDescriptor};
 use dvp_domain::fees::FeeItem;
 use dvp_domain::intent::{ActorType, Side};
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{AmountType, FirmRequest, FirmTerms};
+use dvp_domain::rejection;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::quotes::NewFirmQuote;
 use serde::Serialize;
@@ -78,24 +77,28 @@ async fn quote(api: &Api, write: &IdempotentRequest) -> Reply {
         }
         None => None,
     };
+    // What no market would change is said; without it there is no liquidity now.
+    let not_offered = || {
+        let amount =
+            (requested.amount_type == AmountType::Source).then_some(("amountMinor", requested.amount));
+        rejection::not_offered((&requested.input, &requested.output), amount, registry)
+            .map_or(ApiError::Plain(Code::InsufficientLiquidity), ApiError::NoQuote)
+    };
     let done = match locked {
         Some((stored, terms)) => {
             let (tenant, request_id) = (write.caller.tenant.clone(), requested.request_id.to_owned());
             let quote = NewFirmQuote { tenant, request_id, terms };
             // Others may have taken or held the output since it was priced.
-            let render: RenderResponse = Arc::new(move |outcome| match outcome {
+            let render = move |outcome: &Outcome| match outcome {
                 Outcome::Refused(Refusal::NotHeld) => ApiError::Plain(Code::InsufficientLiquidity).stored(),
                 Outcome::Refused(Refusal::CoolingDown(cool_down)) => {
                     ApiError::CoolingDown(*cool_down).stored()
                 }
                 _ => stored.clone(),
-            });
+            };
             api.engine.keep_firm_quote(quote, write.part(render)).await?
         }
-        None => {
-            let refusal = ApiError::Plain(Code::InsufficientLiquidity).stored();
-            api.engine.keep_refusal(write.part_with(refusal)).await?
-        }
+        None => api.engine.keep_refusal(write.part_with(not_offered().stored())).await?,
     };
     answer(done)
 }

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use dvp_core::engine::CancelOutcome;
 use dvp_domain::event::Stage;
 use dvp_domain::plan::plan_id;
-use dvp_domain::settlement::Failure;
+use dvp_domain::settlement::ShownFailure;
 use dvp_domain::status::ExecutionStatus;
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ struct View {
     plan_id: String,
     status: ExecutionStatus,
     phase: Stage,
-    failure: Option<Failure>,
+    failure: Option<ShownFailure>,
     updated_at: String,
 }
 
@@ -42,7 +42,7 @@ pub(super) async fn cancel(api: &Api, caller: &Caller, intent_id: &str) -> Reply
         CancelOutcome::Unknown => return Err(ApiError::Plain(Code::IntentNotFound)),
         CancelOutcome::TooLate => {
             let found = find().await?.ok_or(Code::IntentNotFound)?;
-            match found.view.failure.as_ref().map(|failure| failure.code.as_str()) {
+            match found.view.failure.as_ref().map(|failure| failure.exact_code()) {
                 Some("cancelled") => {}
                 Some("expired") => return Err(ApiError::Plain(Code::IntentExpired)),
                 Some(_) | None => return Err(ApiError::Plain(Code::IntentAlreadyExecuting)),

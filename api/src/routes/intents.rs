@@ -4,10 +4,9 @@
 mod answer;
 pub(crate) mod parse;
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use dvp_core::engine::SubmitCommand;
+use dvp_core::writer::Outcome;
 use tracing::Span;
 
 use super::intent_status;
@@ -38,7 +37,9 @@ pub(crate) async fn cancel(State(api): State<Api>, caller: Caller, intent_id: Pa
 async fn submit(api: &Api, write: &IdempotentRequest) -> Reply {
     let request = parse::intent(&write.body, api.engine.context(), api.now())?;
     Span::current().record("intent_id", &request.intent_id);
-    let idempotency = Some(write.part(Arc::new(answer::render)));
+    let (engine, asked) = (api.engine.clone(), request.clone());
+    let render = move |outcome: &Outcome| answer::render(outcome, &asked, &engine.context().registry);
+    let idempotency = Some(write.part(render));
     let command = SubmitCommand { tenant: write.caller.tenant.clone(), request, idempotency, fix: None };
     idempotency::answer(api.engine.submit(command).await?)
 }

@@ -100,13 +100,7 @@ pub(crate) async fn range(
     headers: HeaderMap,
     params: Params,
 ) -> Reply {
-    let (from, to) = (date(&params, "from")?, date(&params, "to")?);
-    if to < from {
-        return Err(fault("to", "must not be before from"));
-    }
-    if to.signed_duration_since(from).num_days() >= DAYS_MAX {
-        return Err(fault("to", format_args!("the range must have at most {DAYS_MAX} days")));
-    }
+    let (from, to) = days(&params)?;
     let requested = PageRequest { from, to, cutoff: None, day: None };
     page(&api, &caller, &params, &headers, requested).await
 }
@@ -200,6 +194,18 @@ fn wants_csv(headers: &HeaderMap) -> bool {
         .any(|media| media.trim().eq_ignore_ascii_case("text/csv"))
 }
 
+/// `from` and `to`, both included.
+pub(super) fn days(params: &Params) -> Result<(NaiveDate, NaiveDate), ApiError> {
+    let (from, to) = (date(params, "from")?, date(params, "to")?);
+    if to < from {
+        return Err(fault("to", "must not be before from"));
+    }
+    if to.signed_duration_since(from).num_days() >= DAYS_MAX {
+        return Err(fault("to", format_args!("the range must have at most {DAYS_MAX} days")));
+    }
+    Ok((from, to))
+}
+
 /// A calendar day of UTC, as `2026-01-31`.
 fn date(params: &Params, name: &str) -> Result<NaiveDate, ApiError> {
     let given = params.get(name)?.ok_or_else(|| fault(name, "is required"))?;
@@ -210,11 +216,11 @@ fn date(params: &Params, name: &str) -> Result<NaiveDate, ApiError> {
         .ok_or_else(|| fault(name, "must be a date as YYYY-MM-DD"))
 }
 
-fn midnight(date: NaiveDate) -> DateTime<Utc> {
+pub(super) fn midnight(date: NaiveDate) -> DateTime<Utc> {
     date.and_time(chrono::NaiveTime::MIN).and_utc()
 }
 
-fn midnight_after(date: NaiveDate) -> Result<DateTime<Utc>, ApiError> {
+pub(super) fn midnight_after(date: NaiveDate) -> Result<DateTime<Utc>, ApiError> {
     let next = date.checked_add_days(Days::new(1));
     next.map(midnight).ok_or_else(|| fault("to", "is beyond the calendar"))
 }

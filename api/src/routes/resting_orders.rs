@@ -5,14 +5,14 @@
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use dvp_core::operators::makers::{self, MakerError, Placing, parse_rate};
+use dvp_core::secrets::{RESTING_ORDER as ORDER, Vault};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::resting_orders::{self, RestingOrderRow};
 use serde::Serialize;
 
 use crate::access::auth::Caller;
-use crate::http::body::{RawBody, check_media};
 use crate::http::error::{ApiError, Code, Reply, json, text};
-use crate::http::fields::{Object, fault, read_body};
+use crate::http::fields::{Object, fault, take_body};
 use crate::http::path::PathId;
 use crate::http::query::Params;
 use crate::state::Api;
@@ -36,15 +36,15 @@ struct RestingOrderView {
     cancelled_at: Option<String>,
 }
 
-impl From<RestingOrderRow> for RestingOrderView {
-    fn from(row: RestingOrderRow) -> Self {
+impl RestingOrderView {
+    fn of(vault: &Vault, row: RestingOrderRow) -> Self {
         let status = match (&row.cancelled_at, row.remaining.as_str()) {
             (Some(_), _) => "cancelled",
             (None, "0") => "filled",
             (None, _) => "open",
         };
         Self {
-            order_id: row.id.to_string(),
+            order_id: vault.opaque_id(ORDER, row.id),
             client_order_id: row.client_order_id,
             input_asset: row.input_asset,
             output_asset: row.output_asset,
@@ -71,10 +71,7 @@ impl FromRequest<Api> for Place {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _api: &Api) -> Result<Self, ApiError> {
-        let (mut parts, body) = request.into_parts();
-        let bytes = RawBody::take(&mut parts, body).await?;
-        check_media(&parts.headers)?;
-        let body = read_body(&bytes)?;
+        let body = take_body(request).await?;
         let fields = Object::root(&body, RESTING_ORDER)?;
         let rate = parse_rate(fields.text("rate")?);
         Ok(Self(Placing {
@@ -96,7 +93,7 @@ pub(crate) async fn create(State(api): State<Api>, caller: Caller, Place(placing
     let maker = makers::find(&mut conn, &caller.tenant.partner_id).await?;
     let (order, is_new) = makers::place(&mut conn, &maker, &placing).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json(status, text(&RestingOrderView::from(order))))
+    Ok(json(status, text(&RestingOrderView::of(&api.engine.context().vault, order))))
 }
 
 /// The newest first; `before` is the last order of the page before.
@@ -106,7 +103,16 @@ pub(crate) async fn list(State(api): State<Api>, caller: Caller, params: Params)
         Some("open") => true,
         Some(_) => return Err(fault("status", "must be open")),
     };
-    let (before, limit) = (params.whole("before", i64::MAX)?, params.limit(PAGE)?);
+    let vault = &api.engine.context().vault;
+    let before = match params.get("before")? {
+        None => None,
+        Some(order) => Some(
+            vault
+                .id_behind(ORDER, order)
+                .ok_or_else(|| fault("before", "must be an orderId of this list"))?,
+        ),
+    };
+    let limit = params.limit(PAGE)?;
     let mut conn = api.engine.reads().acquire().await?;
     let maker = makers::find(&mut conn, &caller.tenant.partner_id).await?;
     let wanted = limit.saturating_add(1);
@@ -114,17 +120,17 @@ pub(crate) async fn list(State(api): State<Api>, caller: Caller, params: Params)
     let page = usize::try_from(limit).unwrap_or(usize::MAX);
     let has_more = rows.len() > page;
     rows.truncate(page);
-    let data = rows.into_iter().map(RestingOrderView::from).collect();
+    let data = rows.into_iter().map(|row| RestingOrderView::of(vault, row)).collect();
     Ok(json(StatusCode::OK, text(&RestingOrderPage { data, has_more })))
 }
 
 /// The remainder is no longer offered; a cancelled order stays cancelled.
 pub(crate) async fn cancel(State(api): State<Api>, caller: Caller, order: PathId) -> Reply {
-    let id: i64 = order.or(NO_ORDER)?.parse().map_err(|_| NO_ORDER)?;
+    let id = api.engine.context().vault.id_behind(ORDER, &order.or(NO_ORDER)?).ok_or(NO_ORDER)?;
     let mut conn = api.engine.pool().acquire().await?;
     let maker = makers::find(&mut conn, &caller.tenant.partner_id).await?;
     let order = makers::cancel(&mut conn, &maker, id).await?;
-    Ok(json(StatusCode::OK, text(&RestingOrderView::from(order))))
+    Ok(json(StatusCode::OK, text(&RestingOrderView::of(&api.engine.context().vault, order))))
 }
 
 impl From<MakerError> for ApiError {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use dvp_core::engine::webhooks::{Command, CommandOutcome};
+use dvp_core::secrets::{REPLAY, Vault};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::webhooks::{self, Endpoint};
@@ -62,7 +63,7 @@ struct Rotated<'a> {
     grace_expires_at: String,
 }
 
-fn render(outcome: &CommandOutcome) -> StoredResponse {
+fn render(vault: &Vault, outcome: &CommandOutcome) -> StoredResponse {
     let (status, body) = match outcome {
         CommandOutcome::Registered { endpoint_id, secret } => {
             (StatusCode::CREATED, value!({"endpointId": endpoint_id, "secret": secret}).to_string())
@@ -75,7 +76,7 @@ fn render(outcome: &CommandOutcome) -> StoredResponse {
             (StatusCode::ACCEPTED, value!({"eventId": event_id}).to_string())
         }
         CommandOutcome::Replaying { replay_id } => {
-            (StatusCode::ACCEPTED, value!({"replayId": format!("rpl_{replay_id}")}).to_string())
+            (StatusCode::ACCEPTED, value!({"replayId": vault.opaque_id(REPLAY, *replay_id)}).to_string())
         }
     };
     StoredResponse { status: status.as_u16(), body }

@@ -129,7 +129,8 @@ impl Limiter {
         }
     }
 
-    pub(crate) fn peek(&self, tenant: &Tenant, limit: u64, now: Instant) -> RateWindow {
+    #[cfg(test)]
+    fn peek(&self, tenant: &Tenant, limit: u64, now: Instant) -> RateWindow {
         let windows = self.windows.lock();
         let open = windows.get(tenant).filter(|window| window.is_open(now));
         open.map_or_else(|| Window::new(now).state(limit, now, true), |window| window.state(limit, now, true))

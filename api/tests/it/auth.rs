@@ -141,8 +141,8 @@ async fn processes_count_a_partners_minute_together() {
 #[tokio::test]
 async fn a_request_with_two_faults_gets_the_code_of_the_first_check() {
     let harness = ApiHarness::new().await;
-    let keys = harness.issue("tiny", 1, "test", &["intents:write"]).await;
-    let quotes_only = harness.issue("tiny", 1, "test", &["quotes:write"]).await;
+    let keys = harness.issue("tiny", 2, "test", &["intents:write"]).await;
+    let quotes_only = harness.issue("tiny", 2, "test", &["quotes:write"]).await;
     // No scope, no signature, no idempotency key, no body.
     harness
         .send(&Call::new("POST", "/v1/intents").with("X-API-Key", &quotes_only.api_key))
@@ -151,8 +151,12 @@ async fn a_request_with_two_faults_gets_the_code_of_the_first_check() {
     // No signature, no idempotency key.
     let bare = Call::new("POST", "/v1/intents").with("X-API-Key", &keys.api_key);
     harness.send(&bare).await.refused(401, "INVALID_SIGNATURE");
-    // Rate limit before signature.
+    // Rate limit before signature, and before the scope: what is refused for it counts, too.
     harness.send(&bare).await.refused(429, "RATE_LIMIT_EXCEEDED");
+    harness
+        .send(&Call::new("POST", "/v1/intents").with("X-API-Key", &quotes_only.api_key))
+        .await
+        .refused(429, "RATE_LIMIT_EXCEEDED");
     // Idempotency key before body, content type and business.
     let call = harness.intent(&harness.acme, &json!({}));
     harness.send(&call.clone().without("X-Idempotency-Key")).await.refused(400, "IDEMPOTENCY_KEY_REQUIRED");

@@ -13,10 +13,11 @@ const ENDPOINT: &str = "/v1/webhook_endpoints";
 /// A body with all of its fields: the component that describes it, where it is sent, and how it is made.
 type Request = (&'static str, &'static str, &'static str, fn() -> Value);
 
-const REQUESTS: [Request; 8] = [
+const REQUESTS: [Request; 9] = [
     ("QuoteRequest", "POST", "/v1/quotes", whole_quote),
     ("FirmQuoteRequest", "POST", "/v1/quotes/firm", whole_firm),
-    ("CurrentIntentRequest", "POST", "/v1/intents", whole_order),
+    ("AmountsIntentRequest", "POST", "/v1/intents", whole_order),
+    ("BoundsIntentRequest", "POST", "/v1/intents", || by_bounds(whole_order())),
     ("LegacyIntentRequest", "POST", "/v1/intents", whole_older),
     ("WebhookRegistration", "POST", ENDPOINT, whole_endpoint),
     ("WebhookUpdate", "PATCH", ENDPOINT, whole_endpoint),
@@ -62,6 +63,16 @@ fn whole_order() -> Value {
         },
     });
     extended(order(), more)
+}
+
+/// The same order in the other form: an exact output.
+fn by_bounds(order: Value) -> Value {
+    let order = changed(changed(order, "/inputAmountMinor", None), "/minOutputAmountMinor", None);
+    let bounds = json!({
+        "input": {"limitAmountMinor": "100000000"},
+        "output": {"targetAmountMinor": "9900", "limitAmountMinor": "9900"},
+    });
+    extended(order, bounds)
 }
 
 fn whole_older() -> Value {
@@ -150,7 +161,8 @@ fn optional(component: &str, at: &str) -> Vec<String> {
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut found = Vec::new();
-    for (name, field) in schema["properties"].as_object().unwrap() {
+    // A list of names has no fields.
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let pointer = format!("{at}/{name}");
         let inner = field.get("$ref").or_else(|| field.pointer("/anyOf/0/$ref")).and_then(Value::as_str);
         if let Some(inner) = inner {
@@ -173,7 +185,11 @@ async fn every_optional_field_may_be_null() {
     register(&harness, &harness.acme, "https://8.8.8.8/hooks").await;
     for (component, method, path, body) in REQUESTS {
         // Of an intent with a quote nothing else would decide.
-        let body = if component == "CurrentIntentRequest" { order } else { body };
+        let body = match component {
+            "AmountsIntentRequest" => order,
+            "BoundsIntentRequest" => || by_bounds(order()),
+            _ => body,
+        };
         assert!(takes(component, &body()), "{component}: {}", body());
         for pointer in optional(component, "") {
             let parent = pointer.rsplit_once('/').unwrap().0;

@@ -64,11 +64,20 @@ pub(crate) fn hold(method: &str, path: &str, answer: &Answer) {
     let response = resolve(document, &operation["responses"][&status]);
     assert!(!response.is_null(), "{method} {template}: {status} is not documented: {}", answer.text);
     hold_headers(response, answer);
+    if response["content"].is_null() {
+        assert_eq!(answer.text, "", "{method} {template} {status} has no body");
+        return;
+    }
     let kind = answer.header("content-type").unwrap().split(';').next().unwrap();
     let schema = &response["content"][kind]["schema"];
     assert!(!schema.is_null(), "{method} {template} {status}: {kind} is not documented");
     if kind == "application/json" {
-        validate(&format!("{method} {template} {status}"), schema, document, &answer.json());
+        let body = answer.json();
+        validate(&format!("{method} {template} {status}"), schema, document, &body);
+        if let Some(code) = body["error"]["code"].as_str() {
+            let examples = &response["content"][kind]["examples"];
+            assert!(examples[code].is_object(), "{method} {template} {status}: {code} is not documented");
+        }
     }
 }
 

@@ -5,11 +5,15 @@ use std::fs;
 use std::path::Path;
 
 use dvp_api::{Code, document, resolve};
+use dvp_domain::canonical::canonical_json;
+use dvp_domain::decision::Reason;
 use dvp_domain::envelope::Envelope;
 use dvp_domain::event::EventType;
+use dvp_domain::failure_code::FailureCode;
+use dvp_domain::receipt;
 use dvp_domain::sample;
 use dvp_domain::time::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::contract::validator;
 use crate::harness::{ApiHarness, Call};
@@ -28,6 +32,124 @@ fn error_codes_and_error_pages_match() {
         let head = format!("# {}\n\nHTTP {}\n", code.as_str(), code.status().as_u16());
         assert!(page.starts_with(&head), "{}", code.as_str());
     }
+}
+
+/// The names in the first column of the table under a heading of the page of reasons.
+fn listed(heading: &str) -> Vec<String> {
+    let page = include_str!("../../../docs/reasons.md");
+    let section = page.split_once(&format!("\n## {heading}\n")).unwrap().1.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    rows.map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn the_page_of_reasons_has_every_reason_and_failure_code() {
+    assert_eq!(
+        listed("Rejections"),
+        Reason::all().map(|reason| reason.as_str().to_owned()).collect::<Vec<_>>()
+    );
+    assert_eq!(listed("Failures"), FailureCode::ALL.map(|code| code.as_str().to_owned()));
+}
+
+#[tokio::test]
+async fn an_errors_doc_url_leads_to_its_page() {
+    let harness = ApiHarness::new().await;
+    let refused = harness.send(&Call::new("GET", "/v1/pairs")).await;
+    refused.refused(401, "MISSING_API_KEY");
+    let error = &refused.json()["error"];
+    assert_eq!(error["param"], "X-API-Key");
+    for code in Code::ALL {
+        let page = harness.send(&Call::new("GET", &format!("/docs/errors/{}", code.as_str()))).await;
+        assert_eq!(page.status, 200, "{}", code.as_str());
+        assert!(page.text.contains(&format!("<code>{}</code>", code.as_str())), "{}", page.text);
+    }
+    harness.send(&Call::new("GET", "/docs/errors/NO_SUCH_CODE")).await.refused(404, "NOT_FOUND");
+}
+
+/// The examples of a body, by their names.
+fn examples(content: &Value) -> Vec<(String, Value)> {
+    let several = content["examples"].as_object().into_iter().flatten();
+    let several = several.map(|(name, example)| (name.clone(), example["value"].clone()));
+    let one = content.get("example").map(|example| ("example".to_owned(), example.clone()));
+    several.chain(one).collect()
+}
+
+#[test]
+fn every_body_has_an_example_that_its_schema_takes() {
+    let document = document();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let responses = operation["responses"].as_object().unwrap().values();
+            let bodies =
+                responses.map(|response| resolve(&document, response)).chain([&operation["requestBody"]]);
+            for content in bodies.filter_map(|body| body["content"].get("application/json")) {
+                let examples = examples(content);
+                assert!(!examples.is_empty(), "{method} {path}: {content}");
+                let taken = validator(&document, &content["schema"]);
+                for (name, example) in examples {
+                    let faults: Vec<String> =
+                        taken.iter_errors(&example).map(|fault| fault.to_string()).collect();
+                    assert!(faults.is_empty(), "{method} {path} {name}: {faults:?}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_examples_of_requests_are_taken() {
+    let harness = ApiHarness::new().await;
+    harness.prefund().await;
+    let document = document();
+    let mut sent = 0;
+    // The endpoint is registered before it is changed.
+    for (method, path) in [
+        ("POST", "/v1/quotes"),
+        ("POST", "/v1/quotes/firm"),
+        ("POST", "/v1/intents"),
+        ("POST", "/v1/webhook_endpoints"),
+        ("PATCH", "/v1/webhook_endpoints"),
+        ("POST", "/v1/webhook_endpoints/test"),
+        ("POST", "/v1/webhook_endpoints/replay"),
+    ] {
+        let body = &document["paths"][path][method.to_lowercase()]["requestBody"];
+        for (name, mut example) in examples(&body["content"]["application/json"]) {
+            // The time goes on, and a permit is a wallet's own: docs/api.md has one that is checked.
+            if example["permit"].is_object() {
+                continue;
+            }
+            if example["deadline"].is_number() {
+                example["deadline"] = json!(harness.now.plus_millis(3_600_000));
+            }
+            let answer = match path {
+                "/v1/intents" => harness.submit(&harness.acme, &example).await,
+                _ if path.starts_with("/v1/webhook") => {
+                    harness.manage(&harness.acme, method, path, &example).await
+                }
+                _ => harness.post(&harness.acme, path, &example).await,
+            };
+            assert!(answer.status.is_success(), "{method} {path} {name}: {}", answer.text);
+            sent += 1;
+        }
+    }
+    assert_eq!(sent, 9);
+}
+
+#[test]
+fn the_guides_receipt_has_the_hash_that_it_says() {
+    let guide = include_str!("../../../docs/api.md");
+    let section = guide.split_once("\n## Verifying a receipt\n").unwrap().1.split("\n## ").next().unwrap();
+    let blocks: Vec<&str> = section.split("```").skip(1).step_by(2).collect();
+    let [whole, text, hash] = blocks.as_slice() else { panic!("three blocks: {blocks:?}") };
+    let whole: Value = serde_json::from_str(whole.strip_prefix("json").unwrap()).unwrap();
+    assert_eq!(receipt::hash(&whole), hash.trim());
+    let mut hashed = whole.clone();
+    for dropped in ["txHash", "finality"] {
+        hashed.as_object_mut().unwrap().remove(dropped).unwrap();
+    }
+    assert_eq!(canonical_json(&hashed), text.trim());
+    let document = document();
+    assert!(validator(&document, &document["components"]["schemas"]["Receipt"]).is_valid(&whole));
 }
 
 #[test]
@@ -49,7 +171,7 @@ fn references_and_components_of_the_document_match() {
 #[test]
 fn every_event_type_is_described_as_a_webhook() {
     let document = document();
-    let holds = |kind: &str, body: &serde_json::Value| {
+    let holds = |kind: &str, body: &Value| {
         let schema =
             &document["webhooks"][kind]["post"]["requestBody"]["content"]["application/json"]["schema"];
         validator(&document, schema).is_valid(body)
@@ -77,11 +199,16 @@ async fn the_document_and_its_page_need_no_key_and_no_other_host() {
     let harness = ApiHarness::new().await;
     let served = harness.send(&Call::new("GET", "/v1/openapi.json")).await.ok(200);
     assert_eq!(served, document());
+    let first = harness.send(&Call::new("GET", "/v1/openapi.json")).await;
+    let again = Call::new("GET", "/v1/openapi.json").with("If-None-Match", first.header("etag").unwrap());
+    assert_eq!(harness.send(&again).await.status, 304);
+    let other = Call::new("GET", "/v1/openapi.json").with("If-None-Match", "\"other\"");
+    assert_eq!(harness.send(&other).await.status, 200);
     let page = harness.send(&Call::new("GET", "/docs")).await;
     assert_eq!(page.status, 200);
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
     assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
-    for part in ["<script", "http://", "https://", "@import"] {
+    for part in ["<script", "<form", "src=", "href='http", "url(", "@import"] {
         assert!(!page.text.contains(part), "{part}");
     }
     for path in document()["paths"].as_object().unwrap().keys() {
@@ -103,4 +230,18 @@ async fn the_document_and_its_page_need_no_key_and_no_other_host() {
     for link in links {
         assert!(page.text.contains(&format!("id='{link}'")), "{link} leads nowhere");
     }
+}
+
+#[tokio::test]
+async fn long_answers_are_compressed_for_those_who_ask() {
+    let harness = ApiHarness::new().await;
+    let call = Call::get(&harness.acme, "/v1/openapi.json");
+    let plain = harness.send(&call).await;
+    assert_eq!(plain.header("content-encoding"), None);
+    let request = axum::http::Request::get("/v1/openapi.json").header("accept-encoding", "gzip");
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    let answer = tower::ServiceExt::oneshot(harness.router(), request).await.unwrap();
+    assert_eq!(answer.headers()["content-encoding"], "gzip");
+    let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+    assert!(bytes.len() * 5 < plain.text.len(), "{} of {}", bytes.len(), plain.text.len());
 }

@@ -80,6 +80,11 @@ async fn a_receipt_is_issued_on_completion_and_verifies_against_its_hash() {
     assert_eq!(dvp_domain::receipt::hash(&receipt), format!("0x{}", hex::encode(hash)));
     let view = harness.get(&harness.acme, &path.replace("/receipt", "")).await.ok(200);
     assert_eq!((&view["status"], &view["finality"]), (&json!("completed"), &receipt["finality"]));
+    let page = harness.get(&harness.acme, "/v1/events?type=payout.completed").await.ok(200);
+    let event = &page["data"][0];
+    assert_eq!(event["data"]["object"]["payout"]["receipt"], json!(dvp_domain::receipt::hash(&receipt)));
+    let path_of_event = format!("/v1/events/{}", event["id"].as_str().unwrap());
+    assert_eq!(harness.get(&harness.acme, &path_of_event).await.ok(200), *event);
     // Past the database, which refuses it.
     for statement in ["alter table receipt disable trigger user", "update receipt set body = '[1]'"] {
         harness.run(statement).await;

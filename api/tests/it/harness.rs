@@ -16,6 +16,7 @@ use dvp_core::operators::keys::SCOPES;
 use dvp_core::secrets::mac;
 use dvp_domain::address::OwnContracts;
 use dvp_domain::asset::Pair;
+use dvp_domain::beneficiary::PayoutMethod;
 use dvp_domain::intent::Permit;
 use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
@@ -23,12 +24,16 @@ use dvp_domain::reconcile::{Break, BreakKind, SuggestedAction};
 use dvp_domain::time::Timestamp;
 use dvp_store::ledger::balances;
 use dvp_store::orders::intents::Tenant;
+use dvp_store::partners::beneficiaries::{
+    NewBeneficiary, NewDestination, insert_beneficiary, insert_destination,
+};
 use dvp_store::partners::registry;
 use dvp_store::partners::registry::NewKey;
 use dvp_store::reconcile::{self, AtBlock, NewRun};
 use dvp_testing::market::{ESCROW, TOKEN, pair};
 use dvp_testing::{Harness, Market, orders};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use uuid::Uuid;
 
@@ -93,9 +98,13 @@ impl Answer {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
         assert_eq!(self.header("content-type"), Some("application/json"));
         let body = self.json();
-        let message = body["error"]["message"].as_str().unwrap().to_owned();
-        assert_eq!(body, json!({"success": false, "error": {"code": code, "message": message}}));
-        message
+        let error = &body["error"];
+        assert_eq!((&body["success"], &error["code"]), (&json!(false), &json!(code)), "{body}");
+        assert_eq!(error["docUrl"], format!("/docs/errors/{code}"), "{body}");
+        if self.header("x-idempotency-replayed").is_none() {
+            assert_eq!(error["requestId"].as_str(), self.header("x-request-id"), "{body}");
+        }
+        error["message"].as_str().unwrap().to_owned()
     }
 
     pub(crate) fn ok(&self, status: u16) -> Value {
@@ -215,7 +224,7 @@ impl ApiHarness {
         let blank = Keys { id: String::new(), api_key: String::new(), secret: String::new() };
         let mut api = Self {
             harness,
-            router: router(api),
+            router: router(api, CancellationToken::new()),
             now,
             clock,
             acme: blank.clone(),
@@ -264,9 +273,29 @@ impl ApiHarness {
             .unwrap();
     }
 
+    /// A recipient of acme's, `bene_new:dest_new`, that nobody has verified yet.
+    pub(crate) async fn register_recipient(&self) {
+        let mut conn = self.pool().acquire().await.unwrap();
+        let (id, partner_id) = ("bene_new", "ptn_acme");
+        let new =
+            NewBeneficiary { id, partner_id, name: "Jane Doe", country: "US", address: None, operator: "jo" };
+        insert_beneficiary(&mut conn, &new).await.unwrap();
+        let new = NewDestination {
+            id: "dest_new",
+            beneficiary_id: id,
+            account: "000123456789",
+            currency: "USD",
+            method: PayoutMethod::Ach,
+            swift_code: None,
+            bank: Some("USABA021000021"),
+            operator: "jo",
+        };
+        insert_destination(&mut conn, &new).await.unwrap();
+    }
+
     /// Another process of the service on the same database, its door.
     pub(crate) fn another_process(&self) -> Router {
-        router(Api::with_clock(self.another_engine(), reading(&self.clock)))
+        router(Api::with_clock(self.another_engine(), reading(&self.clock)), CancellationToken::new())
     }
 
     pub(crate) fn router(&self) -> Router {

@@ -18,6 +18,21 @@ fn assert_replay(first: &Answer, replay: &Answer) {
 }
 
 #[tokio::test]
+async fn a_field_that_the_payout_refuses_leaves_the_key_free() {
+    let harness = ApiHarness::new().await;
+    harness.register_recipient().await;
+    let unverified = changed(order(), "/beneficiary", Some(json!({"account": "bene_new:dest_new"})));
+    let call = harness.intent(&harness.acme, &unverified);
+    let refused = harness.send(&call).await;
+    let message = refused.refused(400, "INVALID_PARAMETER");
+    assert!(message.starts_with("beneficiary: "), "{message}");
+    assert_eq!(refused.json()["error"]["param"], "beneficiary");
+    let corrected = harness.intent(&harness.acme, &order());
+    let corrected = corrected.with("X-Idempotency-Key", call.header("X-Idempotency-Key"));
+    harness.send(&corrected).await.ok(202);
+}
+
+#[tokio::test]
 async fn a_repeated_request_is_executed_once_and_answered_identically() {
     let harness = ApiHarness::new().await;
     let rejected = changed(order(), "/beneficiary", None);

@@ -21,8 +21,17 @@ const READS: [(&str, Thing); 9] = [
 ];
 
 /// Reads that name nothing of anybody's, or only a page of the caller's own.
-const UNNAMED: [&str; 12] = [
+const UNNAMED: [&str; 21] = [
+    "/v1/assets",
     "/v1/chains",
+    "/v1/wallets/{address}",
+    "/v1/balances",
+    "/v1/limits",
+    "/v1/requests",
+    "/v1/sandbox/clock",
+    "/v1/statements",
+    "/v1/beneficiaries",
+    "/v1/events/stream",
     "/v1/resting-orders",
     "/v1/executions",
     "/v1/intents",
@@ -54,7 +63,8 @@ fn face(answer: &Answer, name: &str) -> (u16, Vec<(String, String)>, String) {
         .filter(|(header, _)| !varies(header.as_str()))
         .map(|(header, value)| (header.to_string(), value.to_str().unwrap().to_owned()))
         .collect();
-    (answer.status.as_u16(), headers, answer.text.replace(name, "NAME"))
+    let text = answer.text.replace(name, "NAME").replace(answer.header("x-request-id").unwrap(), "ID");
+    (answer.status.as_u16(), headers, text)
 }
 
 /// An unused name of the same form.

@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod account;
 mod auth;
 mod bodies;
 mod claims;
 mod contract;
 mod delivery;
 mod documents;
+mod event_stream;
 mod events;
 mod executions;
 mod harness;
@@ -19,6 +21,7 @@ mod legacy;
 mod logs;
 mod lookups;
 mod partners;
+mod permits;
 mod places;
 mod quotes;
 mod reconciliation;

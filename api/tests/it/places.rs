@@ -6,11 +6,12 @@ use futures_util::future::join_all;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use dvp_testing::wait::wait_for;
+use tokio_util::sync::CancellationToken;
 
 use crate::harness::{ApiHarness, Call, Keys, order};
 
 fn door(harness: &ApiHarness, limits: Limits) -> Router {
-    router(Api::new(harness.engine.clone()).with_limits(limits))
+    router(Api::new(harness.engine.clone()).with_limits(limits), CancellationToken::new())
 }
 
 async fn newest(harness: &ApiHarness, keys: &Keys) -> String {

@@ -80,7 +80,7 @@ async fn each_field_of_an_indicative_quote_is_checked_and_named() {
     {
         cases.push(("amount", Some(json!(amount))));
     }
-    for bps in [json!("50"), json!(-1), json!(1.5), json!(10_001)] {
+    for bps in [json!("50"), json!(-1), json!(10_000.5), json!(10_001)] {
         cases.push(("maxSlippageBps", Some(bps)));
     }
     cases.push(("requestId", Some(json!("x".repeat(129)))));

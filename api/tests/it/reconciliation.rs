@@ -327,3 +327,14 @@ async fn bad_dates_ranges_and_cursors_are_refused() {
     harness.get(&harness.globex, &foreign).await.refused(400, "INVALID_CURSOR");
     ask(&format!("{range}&cursor={cursor}")).await.ok(200);
 }
+
+#[tokio::test]
+async fn no_field_of_a_csv_report_is_a_formula() {
+    let harness = ApiHarness::new().await;
+    let order = changed(order(), "/clientReference", Some(json!("=HYPERLINK(\"x\")")));
+    harness.submit(&harness.acme, &order).await.ok(202);
+    let day = &harness.now.iso8601()[..10];
+    let path = format!("/v1/reconciliation?from={day}&to={day}");
+    let csv = harness.send(&Call::get(&harness.acme, &path).with("Accept", "text/csv")).await;
+    assert!(csv.text.contains("\r\n\"'=HYPERLINK(\"\"x\"\")\","), "{}", csv.text);
+}

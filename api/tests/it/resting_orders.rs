@@ -80,6 +80,7 @@ async fn a_maker_places_lists_and_cancels_its_orders() {
     }
     let open = harness.get(acme, "/v1/resting-orders?status=open").await.ok(200);
     assert_eq!(ids(&open), ["R-4", "R-3", "R-2"]);
+    harness.get(acme, "/v1/resting-orders?before=2").await.refused(400, "INVALID_PARAMETER");
     harness.get(acme, "/v1/resting-orders?status=filled").await.refused(400, "INVALID_PARAMETER");
     // Another partner's order, and none at all.
     for (keys, path) in

@@ -193,3 +193,25 @@ async fn excess_requests_are_shed_and_health_still_answers() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_request_names_one_host_and_what_is_no_http_is_refused_without_a_handler() {
+    let harness = ApiHarness::new().await;
+    let (address, _serving) = bounded(&harness, Limits::default()).await;
+    let ask =
+        async |head: &str| receive(say(address, &format!("{head}connection: close\r\n\r\n")).await).await;
+    for hosts in ["", "host: x\r\nhost: x\r\n"] {
+        let answer = ask(&format!("GET /healthz HTTP/1.1\r\n{hosts}")).await;
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(r#""param":"Host""#), "{answer}");
+        assert!(answer.contains("x-request-id: "), "{answer}");
+    }
+    assert!(ask("GET /healthz HTTP/1.0\r\n").await.starts_with("HTTP/1.0 200 "));
+    let two_lengths = "POST /v1/quotes HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n";
+    let both = "POST /v1/quotes HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n";
+    for head in [two_lengths, "GET /healthz HTTP/1.1\r\nhost: x\r\n bad: 1\r\n", "GE T /healthz HTTP/1.1\r\n"]
+    {
+        assert!(ask(head).await.starts_with("HTTP/1.1 400 "), "{head}");
+    }
+    let answer = ask(both).await;
+    assert!(!answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}

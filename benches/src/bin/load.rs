@@ -73,6 +73,12 @@ enum LoadCommand {
     SettleFiat,
     /// Webhook deliveries to a TLS receiver, beside the same HTTP client in a bare loop.
     Webhooks,
+    /// Events to readers of `GET /v1/events/stream`, beside a bare route that passes the same bytes; how late each comes,
+    /// and the memory that the readers take.
+    Stream {
+        #[arg(long, default_value_t = 1_000)]
+        readers: usize,
+    },
     /// Resting range orders: accepted a second, loaded by a restart beside rows read, memory of an order, the time of a
     /// price change that reaches none, and the orders that a price change looks at beside those that it fills.
     Auctions {
@@ -134,6 +140,7 @@ async fn measured(Cli { what, seconds, concurrency, .. }: Cli) -> anyhow::Result
         }
         LoadCommand::SettleFiat => dvp_benches::settle_fiat::measure(seconds).await?.into(),
         LoadCommand::Webhooks => dvp_benches::webhooks::measure(seconds, concurrency).await?.into(),
+        LoadCommand::Stream { readers } => dvp_benches::stream::measure(seconds, readers).await?,
         LoadCommand::Auctions { orders } => dvp_benches::auctions::measure(orders, concurrency).await?.into(),
         LoadCommand::Grow { orders, dir } => dvp_benches::grow::measure(dir.as_deref(), orders).await?,
         // It has a runtime of one thread, and never ends.

@@ -85,14 +85,16 @@ pub(crate) async fn check(
 ) -> anyhow::Result<()> {
     settled(conn, Until::Anchored, PATIENCE).await?;
     check_rest(conn, placed).await?;
+    let mut too_late = 0;
     for one in transcripts {
         check_fix(conn, one).await?;
+        too_late += check_unread(conn, one).await?;
     }
     let orders = count(conn, "select count(*) from execution").await?;
     let completed = count(conn, "select count(*) from execution where state_name = 'completed'").await?;
     let by_fix: usize = transcripts.iter().map(|one| one.orders.len()).sum();
     let refused = count(conn, "select count(*) from intent where reference is null").await?;
-    let (known, requested) = (usize::try_from(orders + refused)?, placed.len() + by_fix);
+    let (known, requested) = (usize::try_from(orders + refused)? + too_late, placed.len() + by_fix);
     ensure!(known == requested, "{requested} orders were placed and {known} are known");
     report.count("orders", orders);
     report.count("completed", completed);
@@ -246,4 +248,23 @@ pub(crate) async fn check_fix(conn: &mut PgConnection, transcript: &SessionTrans
         );
     }
     Ok(())
+}
+
+/// Orders over FIX that never became an intent: they can only have come again too late, as when a start took long.
+async fn check_unread(conn: &mut PgConnection, transcript: &SessionTranscript) -> anyhow::Result<usize> {
+    let id = transcript.session_id.as_str();
+    let unread: Vec<String> = sqlx::query_scalar(
+        "select cl_ord_id from fix_order o where session_id = $1 \
+         and not exists (select from intent i where i.intent_id = o.intent_id)",
+    )
+    .bind(id)
+    .fetch_all(conn)
+    .await?;
+    for order in &unread {
+        let is_report = |text: &&String| text.contains(&format!("|11={order}|")) && text.contains("|39=8|");
+        let report = transcript.received.values().find(is_report);
+        let is_too_late = report.is_some_and(|text| text.contains("|103=4|"));
+        ensure!(is_too_late, "{id}: {order} was refused before it was an intent: {report:?}");
+    }
+    Ok(unread.len())
 }

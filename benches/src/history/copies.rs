@@ -40,7 +40,7 @@ const PREPARE: &[&str] = &[
                 pg_temp.pattern(r.body, r.reference, t.intent_id, t.entity_hex, t.wallet, null) as body \
          from template t join receipt r using (reference)",
     "create temp table pattern_command as \
-         select t.id as template, c.id as ordinal, c.chain_id, c.kind, c.entity = t.entity as has_entity, \
+         select t.id as template, c.id as ordinal, c.chain_id, c.escrow, c.kind, c.entity = t.entity as has_entity, \
                 case when t.is_open and not exists (select from chain_fact f where f.entity = c.entity \
                                                       and chain_goal_reached(c.kind, f.payload ->> 'kind')) \
                      then 'pending' else 'done' end as state, c.created_at, \
@@ -148,9 +148,9 @@ const WRITE: &[&str] = &[
             format(p.owner, c.reference, c.intent_id, c.entity_hex, c.wallet, c.hash_hex), p.part, p.asset, p.amount, \
             p.recorded_at + c.shift \
      from copy c join pattern_entry p using (template) order by c.n, p.step, p.line",
-    "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, not_before, state, created_at, \
-                                done_at) \
-     select p.chain_id, c.reference, c.intent_id, case when p.has_entity then c.entity else c.hash end, p.kind, \
+    "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload, not_before, state, \
+                                created_at, done_at) \
+     select p.chain_id, c.reference, c.intent_id, case when p.has_entity then c.entity else c.hash end, p.escrow, p.kind, \
             format(p.payload, c.reference, c.intent_id, c.entity_hex, c.wallet, c.hash_hex)::jsonb, \
             p.created_at + c.shift, p.state, p.created_at + c.shift, \
             case when p.state = 'done' then p.created_at + c.shift + interval '3 s' end \

@@ -94,6 +94,8 @@ const WRITE: &[&str] = &[
      from copy c join execution e using (reference) where c.pays_bank",
     "insert into bank_file (digest, name, message, message_id, taken_at) \
      select sha256(('file ' || n)::bytea), n || '.xml', 'pain.002', 'A' || n, at from copy where n % 10 = 0",
+    "insert into bank_file_part (file, number, why, starts_at, ends_at, decision, decided_at) \
+     select sha256(('file ' || n)::bytea), 1, 'no date', 0, 10, 'dismissed', at from copy where n % 10 = 0",
     "insert into bank_message (execution, digest, said, direction, message, file, at) \
      select c.reference, sha256((way || c.n)::bytea), said, way, message, c.n || '.xml', c.at \
      from copy c cross join (values ('out', 'payment ordered', 'pain.001.001.09'), ('in', 'paid', 'camt.054.001.08')) \
@@ -126,6 +128,9 @@ const WRITE: &[&str] = &[
     "insert into request_nonce (key_id, nonce, partner_id, expires_at) \
      select 'key_history', md5('nonce ' || n), partner_id, at + interval '5 min' from copy \
      where at > now() - interval '65 min'",
+    "insert into request_log (partner_id, livemode, id, at, key_id, request_id, method, path, status, millis) \
+     select partner_id, false, md5('request ' || n)::uuid, at, 'key_history', 'r-' || n, 'POST', '/v1/intents', 202, 12 \
+     from copy where at > now() - interval '7 days'",
     "insert into quote_request (partner_id, livemode, request_id, request, response, created_at) \
      select partner_id, false, 'quote-' || n, '{}', '{}', at from copy where n % 2 = 0",
     "insert into firm_quote (quote_id, partner_id, livemode, request_id, terms, valid_until, used_by, created_at) \

@@ -118,15 +118,22 @@ pub(super) async fn settle<D: Database>(harness: &Harness<D>) -> anyhow::Result<
         balances::deposit(&mut conn, &format!("history:{name}"), &owner, "USD", Minor::new(ENOUGH)).await?;
         tenants.push(Tenant { partner_id, livemode: false });
     }
-    let each = tenants.iter().flat_map(|tenant| KINDS.iter().map(move |kind| (tenant, kind)));
-    let settling = each.map(|(tenant, (terms, end, share))| template(harness, tenant, terms, *end, *share));
-    let templates = futures_util::future::try_join_all(settling).await?;
+    let place = |rests: bool| {
+        let kinds = KINDS.iter().filter(move |(_, end, _)| (*end == End::Resting) == rests);
+        let each = kinds.flat_map(|kind| tenants.iter().map(move |tenant| (tenant, kind)));
+        futures_util::future::try_join_all(
+            each.map(|(tenant, (terms, end, share))| template(harness, tenant, terms, *end, *share)),
+        )
+    };
+    let mut templates = place(false).await?;
     harness
         .wait_for_count(
             "select count(*) from chain_fact where consumed_at is null and retracted_at is null",
             0,
         )
         .await;
+    // They rest for seconds only: the others may take longer.
+    templates.extend(place(true).await?);
     workers.abort();
     Ok(templates)
 }

@@ -30,9 +30,18 @@ impl Promises {
         self.excused.load(Ordering::Relaxed)
     }
 
-    /// Whether an error of the log is such an answer, or an item that had no processor for its time.
+    /// Whether an error of the log is such an answer, or an item that had no processor for its time: a comparison may come
+    /// after the node has forgotten the state of the block.
     pub(super) fn is_excused_in_log(&self, line: &str) -> bool {
-        self.shares_machine && (line.contains("pool timed out") || line.contains("not finished within"))
+        const LATE: [&str; 6] = [
+            "pool timed out",
+            "not finished within",
+            "no answer to a connection in time",
+            "batch is slow",
+            "code=\"SERVICE_UNAVAILABLE\"",
+            "BlockOutOfRangeError",
+        ];
+        self.shares_machine && LATE.iter().any(|late| line.contains(late))
     }
 
     /// `promise` is the same text for every case of it; `case` describes the event.

@@ -19,7 +19,7 @@ use crate::rpc::Rpc;
 use crate::scenes::endpoint::Endpoint;
 use crate::scenes::manners::Manners;
 use crate::scenes::partner::Partner;
-use crate::scenes::profile::Profile;
+use crate::scenes::profile::{HashForm, Profile};
 use crate::scenes::served::{Ground, ServedProcess};
 
 /// What a run says of its progress: each of `run`'s phases.
@@ -77,15 +77,25 @@ struct Scene {
     service: ServedProcess,
     next_wallet: usize,
     accepted: Vec<(String, Kind)>,
+    /// How many of them there were at the reorganization.
+    before_fork: usize,
     outcome: Outcome,
 }
 
-pub(super) async fn run(profile: Profile, seed: u64, binary: PathBuf, dir: &Path) -> Outcome {
+pub(super) async fn run(
+    profile: Profile,
+    seed: u64,
+    (binary, stand_in): (PathBuf, Option<PathBuf>),
+    dir: &Path,
+) -> Outcome {
     let mut dice = Dice::new(seed);
     let (depth, final_lag) = (profile.reorg_depth, profile.final_lag.unwrap_or_default());
     let name = profile.name;
     let step = |what: &str| progress::done(format!("{name}: {what}"));
-    let mut scene = Scene::prepare(profile, seed, binary, dir).await;
+    let told = told_by_doctor(&profile, if stand_in.is_some() { "edr" } else { "anvil" });
+    let ground = Ground::on(stand_in, binary, dir).await;
+    let mut scene = Scene::prepare(profile, seed, ground).await;
+    scene.is_told(&told);
     // What a reorganization must not take with it: contracts, wallets, approvals.
     scene.mine(depth + 4).await;
     step("contracts deployed");
@@ -99,6 +109,7 @@ pub(super) async fn run(profile: Profile, seed: u64, binary: PathBuf, dir: &Path
     tokio::time::sleep(dice.millis(3_000)).await;
     step("burst");
     if depth > 0 {
+        scene.before_fork = scene.accepted.len();
         scene.call("anvil_reorg", json!([depth, []])).await;
         step("reorganization");
     } else {
@@ -120,8 +131,7 @@ pub(super) async fn run(profile: Profile, seed: u64, binary: PathBuf, dir: &Path
 }
 
 impl Scene {
-    async fn prepare(profile: Profile, seed: u64, binary: PathBuf, dir: &Path) -> Self {
-        let ground = Ground::at(binary, dir).await;
+    async fn prepare(profile: Profile, seed: u64, ground: Ground) -> Self {
         let url = ground.anvil.rpc_url();
         let settings = profile.settings.clone();
         let endpoints =
@@ -170,8 +180,25 @@ impl Scene {
             seen,
             service,
             next_wallet: 0,
+            before_fork: 0,
             accepted: Vec::new(),
             outcome: Outcome::default(),
+        }
+    }
+
+    /// `dvp doctor` tells of each endpoint what the profile says.
+    fn is_told(&mut self, told: &[String]) {
+        let printed = self.ground.printed(&["doctor", "--json"]);
+        let found: Value = serde_json::from_str(&printed).unwrap_or_default();
+        let checks = found["checks"].as_array().cloned().unwrap_or_default();
+        let limits: Vec<&str> = checks
+            .iter()
+            .filter(|check| check["name"] == "endpoint limits")
+            .filter_map(|check| check["detail"].as_str())
+            .collect();
+        let is_told = |words: &&String| limits.iter().all(|detail| detail.contains(words.as_str()));
+        if limits.len() != self.endpoints.len() || !told.iter().all(|words| is_told(&words)) {
+            self.outcome.broken.push(format!("doctor tells {limits:?}, not each of {told:?}"));
         }
     }
 
@@ -282,10 +309,10 @@ impl Scene {
     /// What the comparison of ledger, contracts and wallets finds, but for a conversion whose order failed afterwards: that
     /// is the house's position.
     fn odd_breaks(&self) -> Vec<String> {
-        let printed = self.ground.printed(&["reconcile", "--json"]);
-        let found: Value = serde_json::from_str(&printed).unwrap_or_default();
+        let output = self.ground.ran(&["reconcile", "--json"]);
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let Some(breaks) = found["breaks"].as_array() else {
-            return vec![format!("no comparison: {printed}")];
+            return vec![format!("no comparison: {}", String::from_utf8_lossy(&output.stderr))];
         };
         let odd = breaks.iter().filter(|found| found["type"] != "converted_not_used");
         odd.map(|found| format!("break: {found}")).collect()
@@ -293,11 +320,13 @@ impl Scene {
 
     /// Each order has ended as it must, the chain is followed, and ledger, contracts and wallets agree.
     async fn judged(mut self, final_lag: u64) -> Outcome {
-        for (reference, kind) in &self.accepted {
+        for (n, (reference, kind)) in self.accepted.iter().enumerate() {
             let (_, execution) = self.partner.get(&format!("/v1/executions/{reference}")).await;
             let status = execution["status"].as_str().unwrap_or_default();
             *self.outcome.orders.entry(status.to_owned()).or_default() += 1;
-            if status != kind.ends() {
+            // A reorganization may take back the lock of an order that was converted and is not committed yet.
+            let is_taken_back = n < self.before_fork && execution["failure"]["code"] == "lock_lost";
+            if status != kind.ends() && !is_taken_back {
                 self.outcome.broken.push(format!("{kind:?} ended otherwise: {execution}"));
             }
         }
@@ -323,6 +352,32 @@ impl Scene {
         self.service.ended_well().await;
         self.outcome
     }
+}
+
+/// What `dvp doctor` says of a profile's endpoint.
+fn told_by_doctor(profile: &Profile, client: &str) -> Vec<String> {
+    let mut calls = 100;
+    while profile.batch_max.is_some_and(|most| calls > most) {
+        calls = usize::div_ceil(calls, 2);
+    }
+    // EDR has no receipts of blocks under any profile.
+    let lacks = |method: &str| {
+        profile.no_methods.iter().any(|absent| absent == method)
+            || client == "edr" && method == "eth_getBlockReceipts"
+    };
+    let form = if profile.hash_form == HashForm::Bare { "bare hashes" } else { "blocks by EIP-1898" };
+    [
+        Some(client),
+        Some(form),
+        profile.final_lag.is_none().then_some("no `finalized` block"),
+        lacks("eth_feeHistory").then_some("no history of fees"),
+        lacks("eth_getBlockReceipts").then_some("no receipts of blocks"),
+    ]
+    .into_iter()
+    .flatten()
+    .map(str::to_owned)
+    .chain([format!("{calls} of 100 calls")])
+    .collect()
 }
 
 /// Another token, and the pairs that orders of it and of money are of.

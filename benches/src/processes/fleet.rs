@@ -37,11 +37,22 @@ pub(super) struct Fleet {
     clients: Vec<Client>,
     /// One of each start.
     logs: Vec<PathBuf>,
+    /// The programs that are changed to in turn, the next release's first.
+    pub(super) releases: Vec<PathBuf>,
+    /// How often they were.
+    pub(super) updates: usize,
 }
 
 impl Fleet {
     pub(super) async fn start(ground: Ground, processes: usize, limit: Duration) -> anyhow::Result<Self> {
-        let mut fleet = Self { ground, members: Vec::new(), clients: Vec::new(), logs: Vec::new() };
+        let mut fleet = Self {
+            ground,
+            members: Vec::new(),
+            clients: Vec::new(),
+            logs: Vec::new(),
+            releases: Vec::new(),
+            updates: 0,
+        };
         for _ in 0..processes {
             let member = fleet.spawn();
             fleet.members.push(member);
@@ -109,6 +120,18 @@ impl Fleet {
         let member = self.spawn();
         *self.member(n)? = member;
         self.wait_until_ready(n, limit).await
+    }
+
+    /// Starts the other release from now on. The next release migrates the database first, while the processes of the
+    /// one before it run.
+    pub(super) fn change_release(&mut self) {
+        if let Some(program) = self.releases.get(self.updates % self.releases.len().max(1)) {
+            self.ground.service.run(program.clone());
+            if self.updates.is_multiple_of(2) {
+                self.ground.service.said(&["migrate"]);
+            }
+            self.updates += 1;
+        }
     }
 
     pub(super) fn use_again(&mut self, n: usize) -> anyhow::Result<()> {

@@ -170,8 +170,9 @@ impl Scene {
             }
             Cause::FullBacklog => {
                 self.run(
-                    "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state) \
-                     select 31337, 'drill-' || n, 'drill', decode(repeat('00', 32), 'hex'), 'fill', '{}', 'sent' \
+                    "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload, state) \
+                     select 31337, 'drill-' || n, 'drill', decode(repeat('00', 32), 'hex'), \
+                            decode(repeat('00', 20), 'hex'), 'fill', '{}', 'sent' \
                      from generate_series(1, 100000) n",
                 )
                 .await;

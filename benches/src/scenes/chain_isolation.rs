@@ -14,7 +14,7 @@ use super::chain_verdict::{Effect, End, Order, Turn, breaches};
 use super::endpoint::{Endpoint, Lie};
 use super::partner::Partner;
 use super::sandbox::{Sandbox, ran, said};
-use super::wait::until;
+use super::wait::{PATIENCE, until};
 use crate::figure::within;
 use crate::rpc::{Rpc, number};
 
@@ -100,13 +100,15 @@ impl OnChain {
     /// Ledger, contracts and wallets of the chain agree, as soon as its node has answered for all of them.
     pub fn agrees(&self, sandbox: &Sandbox) {
         let name = self.ready["chain"]["name"].as_str().unwrap();
-        for _ in 0..20 {
-            if ran(sandbox, &["reconcile", "--chain", name]).status.success() {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let compared = ran(sandbox, &["reconcile", "--chain", name]);
+            if compared.status.success() {
                 return;
             }
+            assert!(Instant::now() < until, "{name}: {compared:?}");
             std::thread::sleep(Duration::from_secs(2));
         }
-        panic!("{name}: {:?}", ran(sandbox, &["reconcile", "--chain", name]));
     }
 }
 

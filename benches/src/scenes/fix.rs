@@ -1,7 +1,6 @@
 //! A FIX 4.4 client, no cleverer than it needs to be.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -12,7 +11,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::sandbox::Sandbox;
-use super::wait::until;
+use super::wait::{PATIENCE, until};
 pub use crate::wire::Stream;
 use crate::wire::{Line, Login, fields, fields_of, utc};
 
@@ -33,6 +32,13 @@ pub struct FixClient {
 
 async fn connect(sandbox: &Sandbox, port: &str) -> TcpStream {
     TcpStream::connect(format!("127.0.0.1:{}", sandbox.value(port))).await.unwrap()
+}
+
+/// The client sends no heartbeats: it may be silent for as long as a test waits.
+fn line(socket: Box<dyn Stream>, login: Login, next_out: u64) -> Line {
+    let mut line = Line::over(socket, login, next_out);
+    line.heartbeat_secs = PATIENCE.as_secs();
+    line
 }
 
 fn login(sandbox: &Sandbox) -> Login {
@@ -80,19 +86,24 @@ impl FixClient {
     }
 
     async fn admitted(socket: Box<dyn Stream>, login: Login) -> Option<Self> {
-        let mut client = Self { line: Line::over(socket, login.clone(), 1), login };
+        let mut client = Self { line: line(socket, login.clone(), 1), login };
         client.line.send_logon(&[(141, "Y")]).await.unwrap();
-        let answer = tokio::time::timeout(Duration::from_secs(60), client.next_message()).await.unwrap()?;
+        let answer = tokio::time::timeout(PATIENCE, client.next_message()).await.unwrap()?;
         assert_eq!(answer.get(35), "A");
         Some(client)
     }
 
-    /// Connects anew and logs on with the numbers of before.
+    /// Connects anew and logs on with the numbers of before, again when nobody answers: who had the session may have to
+    /// lose it first.
     pub async fn log_on_again(&mut self, sandbox: &Sandbox) {
-        let socket = connect(sandbox, "/fix/port").await;
-        self.line = Line::over(Box::new(socket), self.login.clone(), self.next_out());
-        self.line.send_logon(&[]).await.unwrap();
-        assert_eq!(self.receive().await.get(35), "A");
+        let next_out = self.next_out();
+        until("an answered Logon", async || {
+            let socket = connect(sandbox, "/fix/port").await;
+            self.line = line(Box::new(socket), self.login.clone(), next_out);
+            self.line.send_logon(&[]).await.unwrap();
+            self.next_message().await.is_some_and(|answer| answer.get(35) == "A")
+        })
+        .await;
     }
 
     pub const fn next_out(&self) -> u64 {
@@ -133,7 +144,7 @@ impl FixClient {
 
     /// The next message that looks as wanted; others are passed over.
     pub async fn report(&mut self, wanted: impl Fn(&Message) -> bool) -> Message {
-        let waited = tokio::time::timeout(Duration::from_secs(60), async {
+        let waited = tokio::time::timeout(PATIENCE, async {
             loop {
                 let message = self.receive().await;
                 if wanted(&message) {

@@ -226,7 +226,8 @@ impl Manners {
         let said = error["message"].as_str().unwrap_or_default().to_ascii_lowercase();
         if error["code"] == 3 || said.contains("revert") {
             let (code, text, form) = revert;
-            let data = error["data"].as_str();
+            // EDR has it within an object.
+            let data = error["data"].as_str().or(error["data"]["data"].as_str());
             return match (form, data) {
                 (RevertData::Hex, Some(data)) => json!({"code": code, "message": text, "data": data}),
                 (RevertData::Worded, Some(data)) => {
@@ -237,9 +238,11 @@ impl Manners {
         }
         let meant = [
             ("already", &words.known),
+            ("known transaction", &words.known),
             ("nonce too low", &words.nonce_low),
             ("underpriced", &words.replacement),
             ("insufficient funds", &words.funds),
+            ("enough funds", &words.funds),
             ("not found", &words.no_block),
         ];
         let found = meant.into_iter().find(|(known, _)| said.contains(known));

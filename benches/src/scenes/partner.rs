@@ -57,10 +57,11 @@ impl Partner {
         Self::sent(self.request(Method::GET, path)).await
     }
 
+    /// Posts, again under the same key while the service is unavailable.
     pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let request =
-            self.request(Method::POST, path).header("X-Idempotency-Key", Uuid::new_v4().to_string());
-        Self::sent(request.json(body)).await
+        let key = Uuid::new_v4().to_string();
+        let request = || self.request(Method::POST, path).header("X-Idempotency-Key", &key).json(body);
+        answer(async || Self::sent(request()).await, |(status, _)| *status != 503).await
     }
 
     fn assets(&self) -> (Value, Value) {

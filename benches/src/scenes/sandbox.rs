@@ -11,7 +11,7 @@ use sqlx::{Connection as _, PgConnection, SqlSafeStr};
 
 use super::wait::answer;
 use crate::crash::process::Process;
-use crate::drill::Program;
+use crate::drill::{Program, tail};
 
 pub struct Sandbox {
     process: Process,
@@ -26,6 +26,8 @@ impl AsRef<Value> for Sandbox {
 }
 
 const READY_WITHIN: Duration = Duration::from_secs(240);
+/// Of the log, when a test fails.
+const LOG_LINES: usize = 60;
 
 impl Sandbox {
     pub async fn start() -> Self {
@@ -43,6 +45,11 @@ impl Sandbox {
 
     pub fn log(&self) -> String {
         self.process.log()
+    }
+
+    /// A command of the program against it, and the JSON that it prints.
+    pub fn command(&self, words: &[&str]) -> anyhow::Result<Value> {
+        self.process.command(words)
     }
 
     pub fn ready_file(&self) -> PathBuf {
@@ -129,7 +136,8 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = writeln!(std::io::stderr(), "{}", self.log());
+            // All of it would hide what failed.
+            let _ = writeln!(std::io::stderr(), "{}", tail(&self.log(), LOG_LINES));
         }
     }
 }

@@ -61,9 +61,15 @@ impl Ground {
     }
 
     pub async fn at(binary: PathBuf, dir: &Path) -> Self {
+        Self::on(None, binary, dir).await
+    }
+
+    /// The same on another node than anvil.
+    pub async fn on(stand_in: Option<PathBuf>, binary: PathBuf, dir: &Path) -> Self {
         let options = AnvilOptions {
             block_time: Some(Duration::from_secs(1)),
             slots_in_an_epoch: 1,
+            stand_in,
             ..AnvilOptions::default()
         };
         let (database, anvil) = tokio::join!(TestDatabase::create(), Anvil::start(options));
@@ -226,8 +232,13 @@ spread_bps = 10
         command
     }
 
-    fn ran(&self, words: &[&str]) -> Output {
+    pub fn ran(&self, words: &[&str]) -> Output {
         self.dvp("dvp.toml", words).output().unwrap()
+    }
+
+    /// Starts this program from now on.
+    pub fn run(&mut self, binary: PathBuf) {
+        self.binary = binary;
     }
 
     pub fn said(&self, words: &[&str]) -> Value {

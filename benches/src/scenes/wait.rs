@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(240);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// Asks again and again until the answer is as wanted, and returns it.

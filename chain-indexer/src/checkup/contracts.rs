@@ -14,17 +14,23 @@ use crate::deploy::Deployment;
 use crate::rpc::view_now;
 
 pub(super) async fn check(provider: &DynProvider, config: &ChainConfig, expected: &Expected) -> Vec<Finding> {
-    let deployment = &config.deployment;
-    let (code, wiring, pause, roles, receivers) = tokio::join!(
-        code(provider, deployment, expected.accept_other_code),
-        wiring(provider, deployment),
-        pause(provider, deployment),
-        roles(provider, deployment, &expected.relayers),
-        receivers(provider, deployment, &expected.receivers),
-    );
-    let mut findings = vec![code, wiring, pause];
-    findings.extend((!expected.relayers.is_empty()).then_some(roles));
-    findings.extend((!expected.receivers.is_empty()).then_some(receivers));
+    let mut findings = Vec::new();
+    for set in expected.called(&config.deployment) {
+        let is_earlier = set.escrow != config.deployment.escrow;
+        let (code, wiring, pause, roles, receivers) = tokio::join!(
+            // Earlier contracts are those of an earlier version.
+            code(provider, set, expected.accept_other_code || is_earlier),
+            wiring(provider, set),
+            pause(provider, set),
+            roles(provider, set, &expected.relayers),
+            receivers(provider, set, &expected.receivers),
+        );
+        let mut of_set = vec![code, wiring, pause];
+        of_set.extend((!expected.relayers.is_empty()).then_some(roles));
+        of_set.extend((!expected.receivers.is_empty()).then_some(receivers));
+        let subject = format!("the earlier contracts of the escrow {}", set.escrow);
+        findings.extend(of_set.into_iter().map(|one| if is_earlier { one.of(&subject) } else { one }));
+    }
     findings
 }
 

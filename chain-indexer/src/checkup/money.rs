@@ -9,9 +9,10 @@ use crate::contracts::{payouts::Payouts, token::TestToken};
 use crate::rpc::view_now;
 
 pub(super) async fn check(provider: &DynProvider, config: &ChainConfig, expected: &Expected) -> Vec<Finding> {
+    let payouts: Vec<Address> = expected.called(&config.deployment).map(|set| set.payouts).collect();
     let (tokens, payers, gas) = tokio::join!(
         tokens(provider, &expected.tokens),
-        payers(provider, config, &expected.payers),
+        payers(provider, &payouts, &expected.payers),
         gas(provider, config, &expected.relayers),
     );
     let mut findings = Vec::new();
@@ -39,18 +40,17 @@ async fn tokens(provider: &DynProvider, tokens: &[ExpectedToken]) -> Finding {
     all("tokens", format!("decimals of {}", symbols.join(", ")), tokens.iter().map(of)).await
 }
 
-/// A payer pays up to its balance, its allowance and its cap of the day.
-async fn payers(provider: &DynProvider, config: &ChainConfig, payers: &[Payer]) -> Finding {
-    let contract = config.deployment.payouts;
-    let of = async |payer: &Payer| {
+/// A payer pays up to its balance, its allowance and its cap of the day, of each contract that pays.
+async fn payers(provider: &DynProvider, contracts: &[Address], payers: &[Payer]) -> Finding {
+    let of = async |(payer, contract): (&Payer, Address)| {
         let (owner, token, symbol) = (payer.wallet, payer.token.address, &payer.token.symbol);
         let cap = view_now(provider, contract, &Payouts::capsCall { payer: owner, token }).await?;
         if cap.perDay.is_zero() {
-            return Err(Defect::Lack(format!("{owner} has no daily cap of {symbol}")));
+            return Err(Defect::Lack(format!("{owner} has no daily cap of {symbol} at {contract}")));
         }
         let allowance = TestToken::allowanceCall { owner, spender: contract };
         if view_now(provider, token, &allowance).await?.is_zero() {
-            return Err(Defect::Lack(format!("{owner} allows the payouts contract no {symbol}")));
+            return Err(Defect::Lack(format!("{owner} allows the payouts contract {contract} no {symbol}")));
         }
         let balance = TestToken::balanceOfCall { account: owner };
         if view_now(provider, token, &balance).await?.is_zero() {
@@ -59,7 +59,8 @@ async fn payers(provider: &DynProvider, config: &ChainConfig, payers: &[Payer]) 
         Ok(())
     };
     let well = format!("caps, allowances and balances: {}", payers.len());
-    all("payers", well, payers.iter().map(of)).await
+    let pairs = payers.iter().flat_map(|payer| contracts.iter().map(move |contract| (payer, *contract)));
+    all("payers", well, pairs.map(of)).await
 }
 
 async fn gas(provider: &DynProvider, config: &ChainConfig, relayers: &[Address]) -> Finding {

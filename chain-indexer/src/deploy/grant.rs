@@ -10,7 +10,31 @@ use alloy::providers::DynProvider;
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::SolCall;
 
+/// In the set that takes new orders, and in those before it that this account still administers.
 pub(super) async fn grant(
+    provider: &DynProvider,
+    admin: &PrivateKeySigner,
+    plan: &DeployPlan,
+    deployment: &mut Deployment,
+) -> Result<(), DeployError> {
+    grant_in(provider, admin, plan, deployment).await?;
+    if plan.new_set {
+        return Ok(());
+    }
+    for set in &mut deployment.earlier {
+        let administers = IntentSettler::hasRoleCall { role: B256::ZERO, account: admin.address() };
+        if view_now(provider, set.settler, &administers).await?
+            && view_now(provider, set.payouts, &administers).await?
+        {
+            grant_in(provider, admin, plan, set).await?;
+        } else {
+            tracing::warn!(escrow = %set.escrow, "another account administers the earlier contracts: nothing is granted there");
+        }
+    }
+    Ok(())
+}
+
+async fn grant_in(
     provider: &DynProvider,
     admin: &PrivateKeySigner,
     plan: &DeployPlan,

@@ -83,7 +83,7 @@ async fn to_the_head(
         let before = indexer.read_up_to().await?;
         let step = indexer.step(guard.lease()).await;
         let at = indexer.read_up_to().await?;
-        let first = indexer.config.deployment.deployed_block.saturating_sub(1);
+        let first = indexer.config.deployment.first_block().saturating_sub(1);
         let from = *from.get_or_insert(before.unwrap_or(first));
         let at = at.unwrap_or(from);
         let (to, events) = (indexer.node.0.max(at), indexer.events_written());

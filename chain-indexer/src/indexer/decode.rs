@@ -165,20 +165,20 @@ impl Event {
 
 fn decode(deployment: &Deployment, log: &Log) -> Result<Decoded, String> {
     let address = log.address();
-    let (event, entity, seq) = if address == deployment.settler {
+    let set = deployment.sets().find(|set| set.own_numbered().any(|own| own == address));
+    let set = set.ok_or_else(|| format!("{address} is not a contract of ours"))?;
+    let (event, entity, seq) = if address == set.settler {
         of_settler(log)?
-    } else if address == deployment.escrow {
+    } else if address == set.escrow {
         of_escrow(log)?
-    } else if address == deployment.anchor {
+    } else if address == set.anchor {
         use ReceiptAnchor::ReceiptAnchorEvents as E;
         let E::Anchored(e) = E::decode_log(&log.inner).map_err(|error| error.to_string())?.data;
         (Event::Anchored { submitter: e.submitter }, e.contentHash, e.seq)
-    } else if address == deployment.payouts {
+    } else if address == set.payouts {
         of_payouts(log)?
-    } else if deployment.coin.is_some_and(|coin| coin.gate == address) {
-        of_gate(log)?
     } else {
-        return Err(format!("{address} is not a contract of ours"));
+        of_gate(log)?
     };
     Ok(Decoded { event, entity, seq })
 }
@@ -321,7 +321,9 @@ fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> 
             }),
             Event::Cancelled => Some(ChainFact::Cancelled),
             Event::Refunded if !beside.cancelled => Some(ChainFact::Refunded),
-            Event::Anchored { submitter } if deployment.relayers.contains(submitter) => {
+            Event::Anchored { submitter }
+                if deployment.sets().any(|set| set.relayers.contains(submitter)) =>
+            {
                 Some(ChainFact::Anchored)
             }
             Event::Locked { .. }

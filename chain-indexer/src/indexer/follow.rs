@@ -8,11 +8,12 @@ use crate::reader::{ChainReader, HttpReader};
 use crate::wake;
 use dvp_store::PgPool;
 use dvp_store::chain::{self as store, IndexerState};
+use dvp_store::database::clock;
 use dvp_store::database::lease::LeaseGuard;
 use dvp_store::workers::{ItemError, guarded};
 use metrics::{counter, gauge};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -101,7 +102,7 @@ impl<R: ChainReader> Indexer<R> {
 
     /// The state after a step. At the head it also reports when there was no block for too long.
     fn state(&self, step: Step) -> IndexerState {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = clock::now().unix_secs();
         let age = now.saturating_sub(self.newest);
         gauge!("dvp_chain_head_age_seconds", "chain" => self.config.name.clone())
             .set(f64::from(u32::try_from(age).unwrap_or(u32::MAX)));

@@ -250,7 +250,8 @@ impl<R: ChainReader> Indexer<R> {
     }
 
     async fn our_events(&self, blocks: &[Compared<'_>]) -> Result<Vec<Vec<KeptEvent>>, IndexError> {
-        let addresses = self.gated_contracts().map(|contract| contract.to_vec());
+        let addresses: Vec<Vec<u8>> =
+            self.gated_contracts().iter().map(|contract| contract.to_vec()).collect();
         let mut conn = self.pool.acquire().await?;
         let mut events = Vec::with_capacity(blocks.len());
         for (block, _) in blocks {
@@ -259,15 +260,15 @@ impl<R: ChainReader> Indexer<R> {
         Ok(events)
     }
 
-    const fn gated_contracts(&self) -> [Address; 3] {
-        let deployment = &self.config.deployment;
-        [deployment.settler, deployment.escrow, deployment.payouts]
+    fn gated_contracts(&self) -> Vec<Address> {
+        let sets = self.config.deployment.sets();
+        sets.flat_map(|set| [set.settler, set.escrow, set.payouts]).collect()
     }
 
     /// Asks all endpoints about a block's events. Once more than half have the same, or can no longer have, the rest is
     /// waited for only briefly.
     async fn ask_all(&self, hash: B256, ours: &[KeptEvent]) -> Tally {
-        let filter = Filter::new().at_block_hash(hash).address(self.gated_contracts().to_vec());
+        let filter = Filter::new().at_block_hash(hash).address(self.gated_contracts());
         let filter = filter.event_signature(decode::topics());
         let endpoints = self.endpoints.len();
         let mut requested: FuturesUnordered<_> =

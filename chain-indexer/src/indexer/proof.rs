@@ -159,7 +159,10 @@ impl<R: ChainReader> Indexer<R> {
         }
         let chain_id = self.config.chain_id;
         let from = store::find_last_block(&mut *self.pool.acquire().await?, chain_id, contract).await?;
-        let from = from.unwrap_or(self.config.deployment.deployed_block);
+        let deployment = &self.config.deployment;
+        // A new set of contracts may be older than the last start.
+        let set = deployment.sets().find(|set| set.own_numbered().any(|own| own == contract));
+        let from = from.unwrap_or_else(|| set.unwrap_or(deployment).deployed_block);
         let Ok((blocks, mut rows)) = self.read_again(turn.node, from, cursor.head_number).await else {
             return Err(error);
         };

@@ -86,7 +86,7 @@ pub async fn rescan_over<R: ChainReader>(
             return Err(IndexError::OneWitness { answering: readers.len(), configured });
         }
     }
-    let first = config.deployment.deployed_block;
+    let first = config.deployment.first_block();
     let from = from.unwrap_or(first).max(first);
     let to_nothing = from.saturating_sub(1);
     let mut found = Rescan { from, to: to_nothing, endpoints: readers.len().min(2), ..Rescan::default() };

@@ -1,6 +1,6 @@
 //! A constant-product pair (Uniswap v2).
 
-use super::{At, TransportError, batched_answer, batched_view};
+use super::{At, BatchedView, TransportError};
 use crate::contracts::uniswap::UniswapV2Pair::{
     getReservesCall, price0CumulativeLastCall, price1CumulativeLastCall, token0Call, token1Call,
 };
@@ -13,27 +13,24 @@ use dvp_domain::liquidity::average::PairState;
 impl At<'_> {
     pub(super) async fn pair(&self, pool: Address) -> Result<PairReading, TransportError> {
         let mut batch = BatchRequest::new(self.provider.client());
-        let token0 = batched_view(&mut batch, pool, &token0Call {}, self.id())?;
-        let token1 = batched_view(&mut batch, pool, &token1Call {}, self.id())?;
-        let reserves = batched_view(&mut batch, pool, &getReservesCall {}, self.id())?;
-        let price0 = batched_view(&mut batch, pool, &price0CumulativeLastCall {}, self.id())?;
-        let price1 = batched_view(&mut batch, pool, &price1CumulativeLastCall {}, self.id())?;
+        let token0 = BatchedView::add(&mut batch, pool, token0Call {}, self.id())?;
+        let token1 = BatchedView::add(&mut batch, pool, token1Call {}, self.id())?;
+        let reserves = BatchedView::add(&mut batch, pool, getReservesCall {}, self.id())?;
+        let price0 = BatchedView::add(&mut batch, pool, price0CumulativeLastCall {}, self.id())?;
+        let price1 = BatchedView::add(&mut batch, pool, price1CumulativeLastCall {}, self.id())?;
         batch.send().await?;
-        let reserves = batched_answer::<getReservesCall>(reserves).await?;
+        let reserves = reserves.answer(self.provider).await?;
         Ok(PairReading {
             block: self.price_block(),
             tokens: [
-                format!("{:#x}", batched_answer::<token0Call>(token0).await?),
-                format!("{:#x}", batched_answer::<token1Call>(token1).await?),
+                format!("{:#x}", token0.answer(self.provider).await?),
+                format!("{:#x}", token1.answer(self.provider).await?),
             ],
             state: PairState {
                 reserve0: reserves.reserve0.to(),
                 reserve1: reserves.reserve1.to(),
                 accumulated_at: reserves.blockTimestampLast,
-                cumulative: [
-                    batched_answer::<price0CumulativeLastCall>(price0).await?,
-                    batched_answer::<price1CumulativeLastCall>(price1).await?,
-                ],
+                cumulative: [price0.answer(self.provider).await?, price1.answer(self.provider).await?],
             },
         })
     }

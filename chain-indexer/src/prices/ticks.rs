@@ -1,6 +1,6 @@
 //! A pool with concentrated liquidity (Uniswap v3): its state, the liquidity around its price, and its average tick.
 
-use super::{At, TransportError, batched_answer, batched_view, out_of_range};
+use super::{At, BatchedView, TransportError, out_of_range};
 use crate::contracts::uniswap::UniswapV3Pool::{
     feeCall, liquidityCall, observeCall, slot0Call, tickBitmapCall, tickSpacingCall, ticksCall, token0Call,
     token1Call,
@@ -28,23 +28,23 @@ impl At<'_> {
         window_secs: u32,
     ) -> Result<TicksReading, TransportError> {
         let mut batch = BatchRequest::new(self.provider.client());
-        let token0 = batched_view(&mut batch, pool, &token0Call {}, self.id())?;
-        let token1 = batched_view(&mut batch, pool, &token1Call {}, self.id())?;
-        let fee = batched_view(&mut batch, pool, &feeCall {}, self.id())?;
-        let spacing = batched_view(&mut batch, pool, &tickSpacingCall {}, self.id())?;
-        let slot = batched_view(&mut batch, pool, &slot0Call {}, self.id())?;
-        let liquidity = batched_view(&mut batch, pool, &liquidityCall {}, self.id())?;
+        let token0 = BatchedView::add(&mut batch, pool, token0Call {}, self.id())?;
+        let token1 = BatchedView::add(&mut batch, pool, token1Call {}, self.id())?;
+        let fee = BatchedView::add(&mut batch, pool, feeCall {}, self.id())?;
+        let spacing = BatchedView::add(&mut batch, pool, tickSpacingCall {}, self.id())?;
+        let slot = BatchedView::add(&mut batch, pool, slot0Call {}, self.id())?;
+        let liquidity = BatchedView::add(&mut batch, pool, liquidityCall {}, self.id())?;
         let observe = observeCall { secondsAgos: vec![window_secs, 0] };
-        let observed = batched_view(&mut batch, pool, &observe, self.id())?;
+        let observed = BatchedView::add(&mut batch, pool, observe, self.id())?;
         batch.send().await?;
-        let slot = batched_answer::<slot0Call>(slot).await?;
+        let slot = slot.answer(self.provider).await?;
         let tick = slot.tick.as_i32();
-        let tick_spacing = batched_answer::<tickSpacingCall>(spacing).await?.as_i32();
+        let tick_spacing = spacing.answer(self.provider).await?.as_i32();
         if tick_spacing <= 0 {
             return Err(out_of_range("a tick spacing"));
         }
         // The pool answers with a revert when its observations do not reach back so far.
-        let average_tick = match batched_answer::<observeCall>(observed).await {
+        let average_tick = match observed.answer(self.provider).await {
             Ok(observed) => average(&observed.tickCumulatives, window_secs),
             Err(RpcError::ErrorResp(_)) => None,
             Err(error) => return Err(error),
@@ -53,15 +53,15 @@ impl At<'_> {
         let state = TickState {
             sqrt_price: U256::from(slot.sqrtPriceX96).into_limbs(),
             tick,
-            liquidity: batched_answer::<liquidityCall>(liquidity).await?,
+            liquidity: liquidity.answer(self.provider).await?,
             tick_spacing,
-            fee_pips: batched_answer::<feeCall>(fee).await?.to(),
+            fee_pips: fee.answer(self.provider).await?.to(),
             net,
             known,
         };
         let tokens = [
-            format!("{:#x}", batched_answer::<token0Call>(token0).await?),
-            format!("{:#x}", batched_answer::<token1Call>(token1).await?),
+            format!("{:#x}", token0.answer(self.provider).await?),
+            format!("{:#x}", token1.answer(self.provider).await?),
         ];
         Ok(TicksReading { block: self.price_block(), tokens, state, average_tick })
     }
@@ -110,7 +110,7 @@ impl At<'_> {
     }
 
     /// Many views of one contract, some to a request.
-    async fn views<C: alloy::sol_types::SolCall>(
+    async fn views<C: alloy::sol_types::SolCall + Clone>(
         &self,
         to: Address,
         calls: &[C],
@@ -118,11 +118,11 @@ impl At<'_> {
         let mut answers = Vec::with_capacity(calls.len());
         for calls in calls.chunks(BATCH) {
             let mut batch = BatchRequest::new(self.provider.client());
-            let waiting = calls.iter().map(|call| batched_view(&mut batch, to, call, self.id()));
+            let waiting = calls.iter().map(|call| BatchedView::add(&mut batch, to, call.clone(), self.id()));
             let waiting = waiting.collect::<Result<Vec<_>, _>>()?;
             batch.send().await?;
             for waiter in waiting {
-                answers.push(batched_answer::<C>(waiter).await?);
+                answers.push(waiter.answer(self.provider).await?);
             }
         }
         Ok(answers)

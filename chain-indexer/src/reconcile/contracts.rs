@@ -4,6 +4,7 @@ use crate::contracts::settler::Orders::Order;
 use crate::contracts::token::TestToken;
 use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts};
 use crate::deploy::Deployment;
+use crate::rpc::BatchedView;
 use crate::{orders, rpc};
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, U256};
@@ -51,33 +52,56 @@ impl<'a> ContractsAt<'a> {
         units(held)
     }
 
-    /// In the order of the request, each by itself. `reported` has the terms in the events of an id.
+    /// In the order of the request, each by itself, with the escrow of the contracts that have it. `reported` has the terms
+    /// in the events of an id.
     pub(super) async fn read(
         &self,
         ids: &[B256],
         reported: &HashMap<B256, Order>,
-    ) -> Result<Vec<Result<Contracts, TransportError>>, TransportError> {
-        let (escrow, payouts) = (self.deployment.escrow, self.deployment.payouts);
+    ) -> Result<Vec<Result<(Address, Contracts), TransportError>>, TransportError> {
         let mut read = Vec::with_capacity(ids.len());
-        for part in ids.chunks(BATCH) {
+        for part in ids.chunks((BATCH / self.deployment.sets().count()).max(1)) {
             let mut batch = BatchRequest::new(self.provider.client());
             let mut answers = Vec::with_capacity(part.len());
             for &id in part {
-                let slot = rpc::batched_view(&mut batch, escrow, &Escrow::slotOfCall { id }, self.block)?;
-                let paid = rpc::batched_view(&mut batch, payouts, &Payouts::paidAtCall { id }, self.block)?;
-                answers.push((id, slot, paid));
+                let of_sets = self.deployment.sets().map(|set| {
+                    let (slot, paid) = (Escrow::slotOfCall { id }, Payouts::paidAtCall { id });
+                    let slot = BatchedView::add(&mut batch, set.escrow, slot, self.block)?;
+                    let paid = BatchedView::add(&mut batch, set.payouts, paid, self.block)?;
+                    Ok((set.escrow, slot, paid))
+                });
+                answers.push((id, of_sets.collect::<Result<Vec<_>, TransportError>>()?));
             }
             batch.send().await?;
-            for (id, slot, paid) in answers {
+            for (id, of_sets) in answers {
                 let one = async {
-                    let slot = rpc::batched_answer::<Escrow::slotOfCall>(slot).await?;
-                    let paid = rpc::batched_answer::<Payouts::paidAtCall>(paid).await?;
-                    contracts(&slot, paid, reported.get(&id))
+                    let mut found = Vec::with_capacity(of_sets.len());
+                    for (escrow, slot, paid) in of_sets {
+                        let slot = slot.answer(self.provider).await?;
+                        let paid = paid.answer(self.provider).await?;
+                        found.push((escrow, contracts(&slot, paid, reported.get(&id))?));
+                    }
+                    that_has_it(found)
                 };
                 read.push(one.await);
             }
         }
         Ok(read)
+    }
+}
+
+/// The contracts that know an id; when none do, those that take new orders.
+fn that_has_it(found: Vec<(Address, Contracts)>) -> Result<(Address, Contracts), TransportError> {
+    let is_known = |one: &&(Address, Contracts)| one.1.state != OnChain::default();
+    let mut known = found.iter().filter(is_known);
+    match (known.next(), known.next()) {
+        (Some((one, _)), Some((other, _))) => {
+            let both = format!("the contracts of the escrows {one} and {other} both know it");
+            Err(TransportErrorKind::custom_str(&both))
+        }
+        (one, _) => {
+            one.or(found.first()).cloned().ok_or_else(|| TransportErrorKind::custom_str("no contracts"))
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use alloy::primitives::Address;
 use alloy::transports::TransportErrorKind;
 use dvp_core::ledger::reconciliation::wallets::{TokenBalances, compare_wallets};
 use dvp_store::workers::{self, ItemError, Step, guarded};
+use std::collections::BTreeSet;
 
 struct AtBlock<'a> {
     chain_id: i64,
@@ -19,8 +20,8 @@ impl TokenBalances for AtBlock<'_> {
         self.chain_id
     }
 
-    fn escrow(&self) -> String {
-        format!("{:#x}", self.contracts.deployment.escrow)
+    fn escrows(&self) -> BTreeSet<String> {
+        self.contracts.deployment.sets().map(|set| format!("{:#x}", set.escrow)).collect()
     }
 
     async fn balance(&self, token: &str, address: &str) -> Result<i128, ReconcileError> {

@@ -68,9 +68,18 @@ mod tests {
 
     #[test]
     fn nodes_take_what_is_within_their_cost_and_size() {
-        let taken = [(100, 1_000, 1_000), (101, 1, 1), (1, 1_001, 1_000), (1, u64::MAX, u128::MAX)];
-        let taken = taken.map(|(bytes, gas, max_fee)| POLICY.takes(bytes, gas, max_fee));
+        let taken =
+            [(100, 1_000, 1_000, 0), (101, 1, 1, 0), (1, 1_001, 1_000, 0), (1, u64::MAX, u128::MAX, 0)];
+        let taken = taken.map(|(bytes, gas, max_fee, data)| POLICY.takes(bytes, gas, max_fee, data));
         assert_eq!(taken, [true, false, false, false]);
+        // The data's fee on the L1 is a part of the cost.
+        assert!(POLICY.takes(1, 900, 1_000, 100_000) && !POLICY.takes(1, 900, 1_000, 100_001));
+        assert!(!POLICY.takes(1, 1, 1, u128::MAX));
+        let cap = |gas, data| POLICY.within(gas, data).cap_wei;
+        assert_eq!(
+            [cap(10_000, 0), cap(10_000, 500_000), cap(10_000, 2_000_000), cap(1, 0)],
+            [100, 50, 0, 1_000]
+        );
     }
 
     #[test]

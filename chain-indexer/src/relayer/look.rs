@@ -1,8 +1,10 @@
 //! Checks one command at one block: whether its goal is reached, and whether its own transaction would succeed.
 //!
-//! A payment that was ever signed fails only once a final block after its `notAfter` shows that it was not made.
+//! A payment that was ever signed fails only once a final block after its `notAfter` shows that it was not made. One for
+//! a lock on another chain is not sent after its `notAfter` by the service's clock, either: its own chain's may be behind.
 //!
-//! Kept by `chain-indexer/tests/it/coin.rs::a_signed_payment_fails_only_at_a_final_block_after_its_last_second`.
+//! Kept by `chain-indexer/tests/it/coin.rs::a_signed_payment_fails_only_at_a_final_block_after_its_last_second` and
+//! `across.rs::a_payment_is_not_sent_after_its_last_second_when_the_chains_clock_is_behind`.
 
 use super::action::ContractCall;
 use super::outlook::{self, IntentState, Outlook};
@@ -10,9 +12,10 @@ use super::{RelayError, Relayer};
 use crate::contracts::{payouts::Payouts, settler::IntentSettler};
 use crate::rpc::{self, BlockHead, Simulated};
 use alloy::eips::BlockId;
-use alloy::primitives::B256;
+use alloy::primitives::{Address, B256};
 use alloy::providers::DynProvider;
 use alloy::transports::{RpcError, TransportError};
+use dvp_core::context as clock;
 use dvp_domain::chain::{BlockNumber, ChainCommand};
 use dvp_store::chain::{self as store, CommandRow};
 use futures_util::StreamExt as _;
@@ -67,6 +70,7 @@ struct Tally {
 #[derive(Clone, Copy)]
 struct Payment {
     id: B256,
+    payouts: Address,
     /// Unix seconds, the last at which it may be made.
     not_after: u64,
     block: (BlockNumber, B256),
@@ -84,7 +88,15 @@ impl Relayer {
     /// The outlook at the newest block; a final one must also hold at the confirmation depth.
     pub(super) async fn outlook(&self, question: Question<'_>) -> Result<Outlook, RelayError> {
         let Question { row, command, head, .. } = question;
-        let now = self.outlook_at(self.provider(), question, BlockId::hash(head.hash)).await?;
+        let mut now = self.outlook_at(self.provider(), question, BlockId::hash(head.hash)).await?;
+        if let (Outlook::Possible, ChainCommand::Transfer(transfer), true) =
+            (&now, command, row.is_locked_elsewhere)
+            && clock::now().unix_secs() > transfer.not_after
+        {
+            // This chain's clock may be so far behind that it would still pay when the lock was returned.
+            let message = format!("its last second, {}, is over by the service's clock", transfer.not_after);
+            now = Outlook::Never { code: outlook::rejected(command), message };
+        }
         let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations.max(1)).0);
         if matches!(now, Outlook::NotYet(_) | Outlook::Blocked(_)) && releases(command) {
             return Ok(self.doubt(question, deep, now).await);
@@ -180,7 +192,8 @@ impl Relayer {
         let number = cursor.final_number.min(cursor.facts_number);
         let Some(hash) = store::find_known_hash(&mut conn, chain_id, number).await? else { return not_yet() };
         drop(conn);
-        let payment = Payment { id: row.entity, not_after, block: (number, hash) };
+        let payouts = self.contracts_of(row)?.payouts;
+        let payment = Payment { id: row.entity, payouts, not_after, block: (number, hash) };
         match self.payment_at(self.provider(), payment).await {
             Ok(PaymentState::Open) => not_yet(),
             Ok(PaymentState::Paid) => Ok(Outlook::Reached),
@@ -267,13 +280,13 @@ impl Relayer {
         provider: &DynProvider,
         payment: Payment,
     ) -> Result<PaymentState, TransportError> {
-        let Payment { id, not_after, block: (number, hash) } = payment;
+        let Payment { id, payouts, not_after, block: (number, hash) } = payment;
         let block = rpc::block(provider, BlockId::number(number.0)).await?;
         if block.is_none_or(|block| block.hash != hash || block.timestamp <= not_after) {
             return Ok(PaymentState::Open);
         }
         let call = Payouts::paidAtCall { id };
-        let paid_at = rpc::view(provider, self.config.deployment.payouts, &call, BlockId::hash(hash)).await?;
+        let paid_at = rpc::view(provider, payouts, &call, BlockId::hash(hash)).await?;
         Ok(if paid_at == 0 { PaymentState::NeverPaid } else { PaymentState::Paid })
     }
 
@@ -292,7 +305,7 @@ impl Relayer {
         let outlook = match rpc::simulate(provider, from, action.to, action.input.clone(), gas, at).await {
             Ok(Simulated::Succeeds(_)) => Outlook::Possible,
             Ok(Simulated::Reverts { data, message }) => {
-                outlook::judge(command, self.config.deployment.permit, &data, &message)
+                outlook::judge(command, self.contracts_of(row)?.permit, &data, &message)
             }
             // The node answered with an error for this one call: the others need not wait for it.
             Err(error @ RpcError::ErrorResp(_)) => Outlook::Blocked(rpc::told(&error)),
@@ -321,7 +334,7 @@ impl Relayer {
             ChainCommand::Anchor { .. } => Outlook::Possible,
             ChainCommand::Transfer(_) => {
                 let call = Payouts::paidAtCall { id: row.entity };
-                let payouts = self.config.deployment.payouts;
+                let payouts = self.contracts_of(row)?.payouts;
                 outlook::paid_outlook(rpc::view(provider, payouts, &call, at).await?)
             }
             ChainCommand::Create(_)
@@ -332,7 +345,7 @@ impl Relayer {
             | ChainCommand::ReturnFilled { .. }
             | ChainCommand::Refund { .. } => {
                 let call = IntentSettler::stateOfCall { intentId: row.entity };
-                let settler = self.config.deployment.settler;
+                let settler = self.contracts_of(row)?.settler;
                 let state = rpc::view(provider, settler, &call, at).await?;
                 let state = IntentState::from_contract(state).ok_or(RelayError::UnknownState(state))?;
                 outlook::settler_outlook(command, state, row.lock_given_up)

@@ -71,9 +71,9 @@ impl Relayer {
         room: Room,
     ) -> Result<Together, RelayError> {
         let terms: Vec<_> = items.iter().map(Item::terms).collect();
-        let Ok(call) = batch::call(&self.config.deployment, kind, &terms, ShortOfGas::Reverts) else {
-            return Ok(Together::Refused);
-        };
+        let contracts = items.first().map(|first| self.contracts_of(&first.row)).transpose()?;
+        let call = contracts.map(|contracts| batch::call(contracts, kind, &terms, ShortOfGas::Reverts));
+        let Some(Ok(call)) = call else { return Ok(Together::Refused) };
         if kind == CommandKind::Anchor {
             return Ok(Together::Outcomes(vec![Outcome::Done; items.len()]));
         }

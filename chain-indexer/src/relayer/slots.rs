@@ -292,7 +292,7 @@ impl Relayer {
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
         let unsigned = repriced(old, &self.open(old)?, chain_id, offer)?;
-        let policy = self.config.fees.within(unsigned.gas_limit);
+        let policy = self.config.fees.within(unsigned.gas_limit, self.data_fee(&unsigned.input));
         let Some(fees) = market.raised(offer, &policy) else {
             // Half of it may pay twice as much for its gas.
             if policy.cap_wei == self.config.fees.cap_wei || !self.halve(old, turn).await? {
@@ -399,15 +399,16 @@ impl Relayer {
     fn call_for(&self, slot: &SlotRow, rows: Vec<store::CommandRow>) -> Option<ContractCall> {
         let kind = slot.kind?;
         let items: Vec<Item> = rows.into_iter().filter_map(|row| Item::read(row, &self.vault).ok()).collect();
+        let contracts = self.contracts_of(&items.first()?.row).ok()?;
         match items.as_slice() {
             [] => None,
             [one] => {
                 let (command, lock) = one.terms();
-                action::action(&self.config.deployment, command, lock).ok()
+                action::action(contracts, command, lock).ok()
             }
             several => {
                 let terms: Vec<_> = several.iter().map(Item::terms).collect();
-                batch::call(&self.config.deployment, kind, &terms, ShortOfGas::Stops).ok()
+                batch::call(contracts, kind, &terms, ShortOfGas::Stops).ok()
             }
         }
     }

@@ -9,7 +9,7 @@ use super::plan::{self, Room};
 use super::{RelayError, Relayer, Turn};
 use crate::rpc::{self, BlockHead};
 use crate::signing::{SignError, Unsigned};
-use alloy::primitives::{B256, TxKind};
+use alloy::primitives::{B256, Bytes, TxKind};
 use alloy::transports::RpcError;
 use dvp_core::secrets::Vault;
 use dvp_core::trace;
@@ -37,6 +37,9 @@ const REACHED_MS: i64 = 1_000;
 
 /// What a receiver of the coin may use, `COIN_GAS` of the payout contract.
 const COIN_GAS: u64 = 100_000;
+
+/// What it costs more to write a word that is zero: 20,000 in place of 2,900 (EIP-2200, EIP-2929), rounded up.
+const ZERO_WORD_GAS: u64 = 17_500;
 
 pub(super) struct Item {
     pub(super) row: CommandRow,
@@ -131,9 +134,10 @@ impl Relayer {
         let share = store::find_share(&mut conn, chain_id, signer).await?;
         let cursor = store::find_cursor(&mut conn, chain_id).await?;
         let is_halted = cursor.is_some_and(|cursor| cursor.halted.is_some());
+        let due = store::list_due_kinds(&mut conn, chain_id, share).await?;
         drop(conn);
         let scene = Scene { turn, mined, send };
-        for kind in plan::ORDER {
+        for kind in plan::ORDER.into_iter().filter(|kind| due.contains(kind)) {
             if is_halted && plan::waits_while_halted(kind) {
                 continue;
             }
@@ -152,16 +156,14 @@ impl Relayer {
 
     /// `true`: more commands of the kind may fit.
     async fn take_kind(&self, scene: Scene<'_>, kind: CommandKind, share: Share) -> Result<bool, RelayError> {
-        let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let limit = plan::limits(kind).items.max(LOOKS);
         let mut conn = self.pool.acquire().await?;
-        let rows = store::list_ready_commands(&mut conn, chain_id, kind, share, limit).await?;
+        let rows = store::list_ready_commands(&mut conn, self.config.chain_id, kind, share, limit).await?;
+        drop(conn);
         if rows.is_empty() {
             return Ok(false);
         }
-        let load = store::find_load(&mut conn, chain_id, signer).await?;
-        drop(conn);
-        let Some(room) = plan::room(kind, &load, scene.turn.head.gas_limit) else { return Ok(false) };
+        let Some(room) = self.room_for(kind, scene.turn.head).await? else { return Ok(false) };
         if rows.len() < room.at_least {
             self.waiting.store(true, Ordering::Relaxed);
             return Ok(false);
@@ -171,15 +173,31 @@ impl Relayer {
         let mut alone = Vec::new();
         for row in rows.into_iter().filter(|row| !self.items.is_waiting(&self.command(row))) {
             match Item::read(row, &self.vault) {
+                Ok(item) if self.contracts_of(&item.row).is_err() => {
+                    let why = RelayError::UnknownContracts(item.row.escrow).to_string();
+                    self.set_aside(&item.row, &Failed::of(why)).await?;
+                }
                 Ok(item) if batch::is_batchable(&item.command) => together.push(item),
                 Ok(item) => alone.push(item),
                 Err(unread) => self.set_aside(&unread.0, &Failed::of(unread.1)).await?,
             }
         }
-        let mut signed = self.take_together(scene, kind, together, room, &mut alone).await?;
+        let mut signed = false;
+        // A transaction calls one contract.
+        for (n, items) in by_contracts(together).into_iter().enumerate() {
+            let left = if n == 0 { Some(room) } else { self.room_for(kind, scene.turn.head).await? };
+            let Some(left) = left else { break };
+            signed |= self.take_together(scene, kind, items, left, &mut alone).await?;
+        }
         alone.truncate(LOOKS);
         signed |= self.take_alone(scene, kind, &alone, room).await?;
         Ok(full && signed)
+    }
+
+    async fn room_for(&self, kind: CommandKind, head: &BlockHead) -> Result<Option<Room>, RelayError> {
+        let (chain_id, signer) = (self.config.chain_id, self.account.address());
+        let load = store::find_load(&mut *self.pool.acquire().await?, chain_id, signer).await?;
+        Ok(plan::room(kind, &load, head.gas_limit))
     }
 
     /// Signs one transaction for as many of the items as succeed together; the others are added to `alone`. When the
@@ -231,15 +249,17 @@ impl Relayer {
         items: &[Item],
         room: Room,
     ) -> Result<Signing, RelayError> {
+        let Some(first) = items.first() else { return Ok(Signing::NotNow) };
         let terms: Vec<_> = items.iter().map(Item::terms).collect();
-        let deployment = &self.config.deployment;
+        let deployment = self.contracts_of(&first.row)?;
         let whole = batch::call(deployment, kind, &terms, ShortOfGas::Reverts)?;
         let Some(gas) = self.gas_for(scene.turn.head, &whole, items, room).await? else {
             return Ok(Signing::TooMany);
         };
         let call = batch::call(deployment, kind, &terms, ShortOfGas::Stops)?;
         let policy = &self.config.fees;
-        if !policy.takes(call.input.len(), gas, scene.turn.market.first(policy).max_fee) {
+        let data = self.data_fee(&call.input);
+        if !policy.takes(call.input.len(), gas, scene.turn.market.first(policy).max_fee, data) {
             return Ok(Signing::TooMany);
         }
         self.sign(scene, kind, items, call, gas).await
@@ -267,10 +287,16 @@ impl Relayer {
         Ok((needed <= room.gas).then(|| self.with_margin(needed, ceiling)))
     }
 
-    /// The node's estimate of a transaction's gas, and the margin.
+    /// The node's estimate of a transaction's gas, and the margin, which covers a word that is zero again when the
+    /// transaction is included: a counter after a reorganization, a balance after its owner spent it.
     pub(super) fn with_margin(&self, needed: u64, ceiling: u64) -> u64 {
-        let margin = needed / 100 * self.config.fees.gas_margin_percent;
+        let margin = (needed / 100 * self.config.fees.gas_margin_percent).max(ZERO_WORD_GAS);
         needed.saturating_add(margin).min(ceiling)
+    }
+
+    /// What the bytes cost on the chain's L1, in wei, as far as is known.
+    pub(super) fn data_fee(&self, input: &Bytes) -> u128 {
+        u128::try_from(input.len()).unwrap_or(u128::MAX).saturating_mul(*self.data_wei.lock())
     }
 
     /// Checks commands side by side and acts on each result; `true` when one was signed.
@@ -298,7 +324,7 @@ impl Relayer {
     async fn look(&self, item: &Item, head: &BlockHead, room: Room) -> Result<Looked, RelayError> {
         workers::at(Step::CommandLook, &item.row.reference).await?;
         let (command, lock) = item.terms();
-        let call = action::action(&self.config.deployment, command, lock)?;
+        let call = action::action(self.contracts_of(&item.row)?, command, lock)?;
         let outlook = self.outlook(Question { row: &item.row, command, action: &call, head }).await?;
         let gas = if outlook == Outlook::Possible {
             self.gas_for(head, &call, std::slice::from_ref(item), room).await?
@@ -439,8 +465,7 @@ impl Relayer {
         let (chain_id, signer) = (self.config.chain_id, self.account.address());
         let fees = scene.turn.market.first(&self.config.fees);
         let commands: Vec<i64> = items.iter().map(|item| item.row.id).collect();
-        let data =
-            u128::try_from(call.input.len()).unwrap_or(u128::MAX).saturating_mul(*self.data_wei.lock());
+        let data = self.data_fee(&call.input);
         let cost = u128::from(gas_limit).saturating_mul(fees.max_fee).saturating_add(data);
         let balance = *self.balance.lock();
         let mut conn = self.pool.acquire().await?;
@@ -496,6 +521,19 @@ impl Relayer {
         }
         Ok(Signing::Signed)
     }
+}
+
+/// The items by the contracts that they are for, in the order in which these come first.
+fn by_contracts(items: Vec<Item>) -> Vec<Vec<Item>> {
+    let mut groups: Vec<Vec<Item>> = Vec::new();
+    for item in items {
+        let is_theirs = |group: &&mut Vec<Item>| group[0].row.escrow == item.row.escrow;
+        match groups.iter_mut().find(is_theirs) {
+            Some(group) => group.push(item),
+            None => groups.push(vec![item]),
+        }
+    }
+    groups
 }
 
 fn span_of(row: &CommandRow) -> tracing::Span {

@@ -51,6 +51,10 @@ impl HttpTransport {
         Self { client, url, announced: Announced::default(), batch_max }
     }
 
+    pub(super) fn batch_max(&self) -> usize {
+        self.batch_max.load(Ordering::Relaxed)
+    }
+
     /// The answer of a node that has the block, as far as there is one behind the URL.
     async fn settled(self, request: RequestPacket) -> Result<ResponsePacket, TransportError> {
         let mut answer = self.in_parts(&request).await?;

@@ -451,8 +451,8 @@ impl Entity {
     /// Inserts every command that may follow for the entity, as the engine does.
     async fn insert_commands(&self, pool: &PgPool, chain_id: u64) -> Result<(), sqlx::Error> {
         sqlx::query(
-            "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
-             select $1, $2, $2, $3, kind, case kind when 'create' then $5 else '{}' end
+            "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload)
+             select $1, $2, $2, $3, decode(repeat('22', 20), 'hex'), kind, case kind when 'create' then $5 else '{}' end
              from unnest($4::text[]) as kind",
         )
         .bind(chain_id.cast_signed())

@@ -3,9 +3,11 @@
 
 use crate::support::{Chain, Order, Running, anchor, key, until};
 use dvp_chain_indexer::gate::{PayoutGate, Wait};
+use dvp_core::context::now;
 use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
 use dvp_store::chain::commands::NewChainCommand;
 use dvp_store::insert_batch::{self, InsertBatch};
+use std::time::Duration;
 
 /// A chain of which there is no node here.
 const ELSEWHERE: i64 = 77;
@@ -16,6 +18,7 @@ async fn elsewhere(chain: &Chain, order: &Order, command: ChainCommand) {
         reference: "one".into(),
         intent_id: "intent-one".into(),
         entity: order.id.to_string(),
+        escrow: chain.config.deployment.escrow.to_string(),
         command,
         trace: None,
     };
@@ -103,6 +106,24 @@ async fn that_a_payment_was_never_made_is_proved_by_a_final_block() {
         if command == "transfer" && code == "transfer_rejected"),
         "{facts:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_is_not_sent_after_its_last_second_when_the_chains_clock_is_behind() {
+    let (chain, order) = paying_chain().await;
+    // Its time goes on by a second a block, and so it falls behind the clock.
+    chain.scene.second_a_block().await;
+    let last = now().unix_secs() + 2;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    chain.command("one", transfer(&chain, &order, last)).await;
+    assert!(chain.scene.now().await < last, "the chain would pay");
+    let _running = Running::start(&chain);
+    let judged =
+        "select exists (select from chain_command where kind = 'transfer' and not_before > created_at)";
+    until("the relayer has judged it", async || chain.one(judged).await).await;
+    chain.mined(100).await;
+    chain.state("one", "transfer", "failed").await;
+    assert_eq!(chain.one::<i64>("select count(*) from slot_command").await, 0, "it was never signed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

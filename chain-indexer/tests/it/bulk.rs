@@ -124,8 +124,8 @@ async fn a_moved_transaction_keeps_its_command_when_the_event_is_reverted() {
     let pool = database.pool();
     let start = begin(pool, 1).await;
     let id: i64 = sqlx::query_scalar(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
-         values (1, 'r', 'i', $1, 'anchor', '{}') returning id",
+        "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload)
+         values (1, 'r', 'i', $1, decode(repeat('00', 20), 'hex'), 'anchor', '{}') returning id",
     )
     .bind(ENTITY.as_slice())
     .fetch_one(pool)
@@ -170,8 +170,8 @@ async fn an_event_without_a_command_becomes_a_fact_with_its_command() {
     assert_eq!((reported.facts.len(), reported.foreign), (0, 2));
     assert_eq!(store::publish_late_events(&mut tx, 1).await.unwrap().len(), 0);
     sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
-         values (1, 'restored', 'intent', $1, 'create', '{}')",
+        "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload)
+         values (1, 'restored', 'intent', $1, decode(repeat('00', 20), 'hex'), 'create', '{}')",
     )
     .bind(ENTITY.as_slice())
     .execute(&mut *tx)

@@ -1,11 +1,15 @@
 //! The checks of a chain find each mistake of a configuration, and nothing on a chain that is right.
 
+use crate::support::answers::{Answers, forward, serve};
 use crate::support::{Scene, raw, set_balance};
 use alloy::primitives::{Address, U256};
+use alloy::providers::DynProvider;
 use dvp_chain_indexer::ChainConfig;
-use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedToken, Finding, Payer, check_up};
+use dvp_chain_indexer::checkup::{Defect, Expected, ExpectedToken, Finding, Payer, check_up, probe};
 use dvp_chain_indexer::contracts::{settler::IntentSettler, token::TestToken};
-use serde_json::json;
+use dvp_chain_indexer::gate::{PayoutGate, Wait};
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn config(scene: &Scene) -> ChainConfig {
     ChainConfig::development(&scene.node.rpc_url(), scene.deployment.clone())
@@ -20,6 +24,7 @@ fn expected(scene: &Scene) -> Expected {
         tokens: vec![token],
         pools: Vec::new(),
         accept_other_code: false,
+        ending: Vec::new(),
     }
 }
 
@@ -158,7 +163,7 @@ async fn a_pause_an_empty_account_a_late_clock_and_a_withdrawn_allowance_are_lac
 
     let call = TestToken::approveCall { spender: scene.deployment.payouts, value: U256::ZERO };
     assert!(scene.succeeds(&scene.solver, scene.token, &call).await);
-    only(&scene, &right, &expected, "payers", "allows the payouts contract no USDC", false).await;
+    only(&scene, &right, &expected, "payers", "allows the payouts contract", false).await;
     scene.allow_payouts(scene.token, 0).await;
     only(&scene, &right, &expected, "payers", "no daily cap of USDC", false).await;
 
@@ -189,4 +194,85 @@ async fn endpoints_of_different_chains_disagree_and_a_silent_one_is_named_by_its
     both.further_rpc_urls = vec![other.node.rpc_url()];
     let found = defects(checked(&one, &both, &expected).await);
     assert!(found.iter().any(|(about, _)| *about == "agreement"), "{found:?}");
+}
+
+/// Takes ten calls as one request and logs of eight blocks, and leaves out what small plans and old nodes do.
+struct Small(DynProvider);
+
+impl Answers for Small {
+    async fn answer(&self, call: &Value) -> Value {
+        let refused = |code: i64, message: &str| {
+            let error = json!({"code": code, "message": message});
+            json!({"jsonrpc": "2.0", "id": call["id"], "error": error})
+        };
+        let (method, params) = (call["method"].as_str().unwrap_or_default(), &call["params"]);
+        let number = |value: &Value| u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok();
+        match method {
+            "eth_feeHistory" | "eth_getBlockReceipts" => refused(-32601, "the method does not exist"),
+            "eth_getBalance" if params[1].is_object() => refused(-32602, "invalid argument 1"),
+            "eth_getBlockByNumber" if matches!(params[0].as_str(), Some("finalized" | "safe")) => {
+                refused(-32000, "unknown block")
+            }
+            "eth_getLogs" => match number(&params[0]["fromBlock"]).zip(number(&params[0]["toBlock"])) {
+                Some((from, to)) if to - from >= 8 => refused(-32000, "Max range: 8"),
+                _ => forward(&self.0, call).await,
+            },
+            _ => forward(&self.0, call).await,
+        }
+    }
+
+    fn batch_max(&self) -> usize {
+        10
+    }
+}
+
+#[tokio::test]
+async fn what_an_endpoint_is_and_limits_is_told_with_the_setting_that_it_needs() {
+    let scene = Scene::new().await;
+    for _ in 0..10 {
+        scene.mine().await;
+    }
+    let small = serve(Arc::new(Small(scene.provider.clone()))).await;
+    let mut config = config(&scene);
+    config.further_rpc_urls = vec![small];
+    config.finality_depth = Some(12);
+    let told = async |config: &ChainConfig| {
+        let findings = probe(config).await;
+        assert!(findings.iter().all(|finding| finding.about == "endpoint limits"));
+        findings
+            .into_iter()
+            .map(|finding| finding.found.map_err(|defect| defect.to_string()))
+            .collect::<Vec<_>>()
+    };
+    let [whole, limited] = told(&config).await.try_into().unwrap();
+    let (whole, limited) = (whole.unwrap(), limited.unwrap());
+    for words in [
+        "endpoint 1 of 2: anvil/",
+        "chain 31337",
+        "100 of 100 calls",
+        "logs of 2000 blocks",
+        "`finalized`, `safe`",
+        "blocks by EIP-1898",
+        "; a history of fees",
+        "; receipts of blocks",
+    ] {
+        assert!(whole.contains(words), "{words}: {whole}");
+    }
+    for words in [
+        "endpoint 2 of 2: anvil/",
+        "7 of 100 calls",
+        "logs of 8 blocks",
+        "final 12 blocks below the newest, no `safe` block",
+        "bare hashes",
+        "no history of fees: the relayer's tip is tip_floor_wei",
+        "no receipts of blocks",
+    ] {
+        assert!(limited.contains(words), "{words}: {limited}");
+    }
+    config.finality_depth = None;
+    let lacking = told(&config).await.pop().unwrap().unwrap_err();
+    assert!(lacking.contains("set finality_depth"), "{lacking}");
+    config.payout_gate = PayoutGate::always(Wait::Safe);
+    let lacking = told(&config).await.pop().unwrap().unwrap_err();
+    assert!(lacking.contains("payout_gate"), "{lacking}");
 }

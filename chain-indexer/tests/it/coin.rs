@@ -415,6 +415,7 @@ async fn receivers_that_become_expensive_fail_alone_in_their_batch() {
     turn(&chain.scene, odd, BURNS_GAS).await;
     chain.run("update chain_command set not_before = now() + interval '1 hour'").await;
     relayer.turn(&lease).await.unwrap();
+    chain.mined(1).await;
     assert_eq!(chain.scene.coin_of(good).await, U256::from(10));
     assert_eq!(chain.scene.coin_of(odd).await, U256::ZERO);
 }

@@ -31,6 +31,7 @@ mod relaying;
 mod rescan;
 mod secrets;
 mod sequences;
+mod sets;
 mod signers;
 mod sim;
 mod states;

@@ -1,5 +1,9 @@
 //! Feeds, and blocks, as the liquidity sources read them, against the contracts on a real node.
 
+use std::sync::Arc;
+
+use crate::refusals::Formal;
+use crate::support::answers::serve;
 use crate::support::{Scene, raw};
 use alloy::primitives::{I256, U256};
 use dvp_chain_indexer::ChainPrices;
@@ -73,4 +77,18 @@ async fn the_newest_block_of_any_endpoint_is_read_and_its_time_is_its_age() {
     live.pass(3_600).await;
     assert_eq!(over(&[&live, &frozen]).latest_round(&feed).await.unwrap().block.time, stopped_at);
     assert!(over(&[&live]).latest_round(&feed).await.is_err());
+}
+
+/// Also where the calls of a batch name the block.
+#[tokio::test]
+async fn prices_are_read_in_whatever_form_an_endpoint_takes_a_block() {
+    let scene = Scene::new().await;
+    let (market, _) = market(&scene).await;
+    for wants_object in [true, false] {
+        let url = serve(Arc::new(Formal(scene.provider.clone(), wants_object))).await;
+        let prices = ChainPrices::over([url.as_str()].into_iter()).unwrap();
+        let round = prices.latest_round(&market.feed.to_string()).await.unwrap();
+        assert_eq!(round.answer, 300_000_000_000, "{wants_object}");
+        assert_eq!(prices.pair(&market.pool.to_string()).await.unwrap().block.number, round.block.number);
+    }
 }

@@ -9,6 +9,7 @@ use dvp_chain_indexer::reader::{ChainReader as _, HttpReader};
 use dvp_domain::chain::{BlockNumber, ChainCommand, TransferCommand};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Refuses transactions of more bytes, in these words, although it may take them; its blocks name this gas.
 struct Strict {
@@ -92,7 +93,7 @@ async fn locks_are_made_on_chains_whose_blocks_name_any_gas() {
 }
 
 /// Wants the object of EIP-1898 where a block is given by its hash, or does not know it.
-struct Formal(DynProvider, bool);
+pub(crate) struct Formal(pub(crate) DynProvider, pub(crate) bool);
 
 impl Answers for Formal {
     async fn answer(&self, call: &Value) -> Value {
@@ -309,4 +310,56 @@ async fn an_order_fails_after_its_last_second_where_a_node_does_not_say_why_it_i
         relayer.turn(&lease).await.unwrap();
         assert_eq!(chain.rows::<(String,)>(states).await, [(expected.to_owned(),)], "{at}");
     }
+}
+
+/// Has no history of fees, and counts the questions about one.
+struct Forgetful {
+    upstream: DynProvider,
+    asked: AtomicUsize,
+}
+
+impl Answers for Forgetful {
+    async fn answer(&self, call: &Value) -> Value {
+        if call["method"] != "eth_feeHistory" {
+            return forward(&self.upstream, call).await;
+        }
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let error = json!({"code": -32601, "message": "the method eth_feeHistory does not exist"});
+        json!({"jsonrpc": "2.0", "id": call["id"], "error": error})
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_without_a_history_of_fees_is_not_asked_for_one_every_turn() {
+    let mut chain = Chain::new().await;
+    let node = Arc::new(Forgetful { upstream: chain.scene.provider.clone(), asked: AtomicUsize::new(0) });
+    chain.config.rpc_url = serve(Arc::clone(&node)).await;
+    let mut relayer = chain.relayer();
+    let lease = chain.lease("relayer").await;
+    let orders = orders(&chain.scene, 3).await;
+    for order in &orders {
+        chain.create_all([order]).await;
+        // The wallet's next permit waits until this one's transaction is known to be in a block.
+        for _ in 0..2 {
+            relayer.turn(&lease).await.unwrap();
+            chain.mined(1).await;
+        }
+    }
+    assert_eq!(node.asked.load(Ordering::Relaxed), 1);
+    assert_eq!(chain.one::<i64>("select count(*) from chain_command where state = 'sent'").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_anchor_has_the_gas_for_a_counter_that_a_reorganization_sets_back_to_zero() {
+    let (chain, _running) = Chain::running().await;
+    chain.mined(4).await;
+    // The first anchor of all is another account's, and is not sent again.
+    chain.scene.anchor(&chain.scene.other_relayer, 0x70).await;
+    chain.anchors(0x71..=0x71).await;
+    assert_eq!(chain.attempts().await.len(), 1);
+    chain.reorg(2).await;
+    let blocks = "select count(distinct l.block_hash) from chain_log l join tx_attempt a on a.hash = l.tx_hash \
+                  where l.event = 'Anchored'";
+    chain.mined_until("it is anchored again", async || chain.one::<i64>(blocks).await == 2).await;
+    assert_eq!(chain.attempts().await.len(), 1, "the same transaction succeeded");
 }

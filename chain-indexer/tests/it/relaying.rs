@@ -175,13 +175,14 @@ async fn a_backlog_of_anchors_leaves_room_for_a_lock_in_the_next_block() {
     let hashes: Vec<Vec<u8>> =
         (0..20_000_u32).map(|number| keccak256(number.to_be_bytes()).to_vec()).collect();
     sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
-         select $1, encode(hash, 'hex'), 'i', hash, 'anchor',
+        "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload)
+         select $1, encode(hash, 'hex'), 'i', hash, $3, 'anchor',
                 jsonb_build_object('kind', 'anchor', 'content_hash', '0x' || encode(hash, 'hex'))
          from unnest($2::bytea[]) as hash",
     )
     .bind(chain.config.chain_id.cast_signed())
     .bind(&hashes)
+    .bind(scene.deployment.escrow.as_slice())
     .execute(&chain.pool())
     .await
     .unwrap();

@@ -298,6 +298,11 @@ impl Scene {
         self.mine().await;
     }
 
+    /// From here on the node's time goes on by one second with each block.
+    pub(crate) async fn second_a_block(&self) {
+        let _: Value = raw(&self.provider, "anvil_setBlockTimestampInterval", json!([1])).await;
+    }
+
     pub(crate) async fn next_block_at(&self, timestamp: u64) {
         let _: Value = raw(&self.provider, "evm_setNextBlockTimestamp", json!([timestamp])).await;
     }

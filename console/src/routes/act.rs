@@ -127,7 +127,9 @@ impl Wanted {
                         continue;
                     }
                 },
-                Takes::Text | Takes::Secret | Takes::Choice(_) | Takes::Time => value.into(),
+                Takes::Text | Takes::Secret | Takes::Choice(_) | Takes::Time | Takes::Document => {
+                    value.into()
+                }
             };
             read.insert(name.clone(), value);
         }
@@ -168,6 +170,7 @@ impl Wanted {
             Takes::Choice(values) => ("choice", named(values)),
             Takes::Set(values) => ("set", named(values)),
             Takes::Lines => ("lines", Vec::new()),
+            Takes::Document => ("document", Vec::new()),
             Takes::Flag => ("flag", Vec::new()),
             Takes::Text | Takes::Amount => {
                 ("text", proposed.into_iter().map(|name| (name, String::new())).collect())

@@ -62,7 +62,7 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     let headings = ["Chain", "Order", "#Block", "Waits for", "Since (UTC)"];
     let fills =
         Block::table("Fills at the payout gate", &headings, "No fill waits.", fills.iter().map(fill_row));
-    let headings = ["Chain", "Account", "#Gas balance", "State", "#Next nonce", "#Nonces not mined"];
+    let headings = ["Chain", "Account", "#Gas balance", "Gas", "State", "#Next nonce", "#Nonces not mined"];
     let accounts = Block::table(
         "Relayer accounts",
         &headings,
@@ -159,7 +159,8 @@ fn account_row(row: &RelayerAccount) -> Vec<Cell> {
         Cell::text(row.chain_id.to_string()),
         Cell::id(row.signer.to_string()),
         Cell::number(balance.unwrap_or_else(|| "not read yet".to_owned())),
-        if row.balance_low { Cell::toned("low", "bad") } else { Cell::toned("enough", "good") },
+        if row.lacks_gas() { Cell::toned("low", "bad") } else { Cell::toned("enough", "good") },
+        Cell::state(row.state.as_str()),
         Cell::number(row.next_nonce.to_string()),
         number(row.waiting),
     ]

@@ -3,10 +3,10 @@
 use askama::Template;
 use axum::extract::Path;
 use axum::response::{Html, IntoResponse as _};
-use chrono::Utc;
 use dvp_core::operators::operations::EXECUTION;
 use dvp_ops::actions::executions::{Choice, choices};
 use dvp_store::database::changes::Subject;
+use dvp_store::database::clock;
 use dvp_store::operators::accounts::ConsoleAction;
 use dvp_store::operators::approvals;
 use dvp_store::operators::overview::{self, Lately};
@@ -120,8 +120,10 @@ fn now(
     let last = timeline.iter().rev().find(|one| one.kind != "ledger").map(|one| one.time);
     let deadlines = execution.state.lock().map(|lock| &lock.deadlines);
     let until = |at: dvp_domain::time::Timestamp| {
-        let (left, at) =
-            (at.to_utc().signed_duration_since(Utc::now()).num_seconds(), Moment::from(at.to_utc()));
+        let (left, at) = (
+            at.to_utc().signed_duration_since(clock::now().to_utc()).num_seconds(),
+            Moment::from(at.to_utc()),
+        );
         if left < 0 {
             format!("{} UTC, passed", at.text)
         } else {

@@ -1,13 +1,18 @@
 //! Reconciliation: the last comparisons, what they found, and the actions that may end a break.
 
 use axum::extract::Path;
+use dvp_domain::currency;
+use dvp_domain::reconcile::BreakKind;
 use dvp_store::database::changes::Subject;
+use dvp_store::orders::bank::{self, BankAlarm};
 use dvp_store::orders::executions;
+use dvp_store::orders::received_recalls::{self, ReceivedRecall};
 use dvp_store::reconcile::{self, KeptBreak};
 
 use crate::blocks::{self, Block, Cell};
 use crate::error::PageError;
 use crate::lines::BreakLine;
+use crate::navigation::PERSONAL;
 use crate::offers::Offer;
 use crate::operator::Operator;
 use crate::request::{Reply, Visit};
@@ -17,6 +22,7 @@ use crate::state::Console;
 use crate::view;
 
 const RUNS: i64 = 50;
+const FILES_MAX: i64 = 200;
 
 const BREAKS: [&str; 7] =
     ["Kind", "Subject", "Account", "#Difference", "What was found", "Proposed action", "Since"];
@@ -36,10 +42,40 @@ fn break_row(row: &KeptBreak, console: &Console) -> Vec<Cell> {
     ]
 }
 
+const RECALLS: [&str; 6] = ["Asked by", "Payment", "#Amount", "Why", "Since (UTC)", "Answer"];
+
+fn recall_row(row: &ReceivedRecall, operator: &Operator) -> Vec<Cell> {
+    let asked = &row.asked;
+    let amount = asked.amount.zip(asked.currency.as_deref()).map(|(amount, currency)| {
+        let decimals = currency::exponent(currency).unwrap_or_default();
+        format!("{} {currency}", view::amount(&amount.to_string(), decimals))
+    });
+    let why = [asked.reason.as_deref(), asked.information.as_deref()];
+    let offer = Offer::new("recall answer", "Answer").about("id", row.id.as_str());
+    vec![
+        Cell::text(&asked.assigner),
+        Cell::found(&asked.end_to_end_id),
+        Cell::number(amount.unwrap_or_default()),
+        Cell::text(why.into_iter().flatten().collect::<Vec<_>>().join(" ")),
+        Cell::time(row.received_at),
+        Cell::offers(operator.offers([offer])),
+    ]
+}
+
+const FILES: [&str; 3] = ["File", "What does not count", "Since (UTC)"];
+
+fn file_row(row: &BankAlarm, operator: &Operator) -> Vec<Cell> {
+    let link = format!("/bank-files/{}", view::segment(&row.subject));
+    let name = if operator.may(PERSONAL) { Cell::link(&row.name, link) } else { Cell::text(&row.name) };
+    vec![name, Cell::text(&row.alarm), Cell::time(row.raised_at)]
+}
+
 pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
     let mut conn = console.reading().await?;
+    let files = bank::list_file_alarms(&mut conn, FILES_MAX).await?;
     let breaks = reconcile::list_open_breaks(&mut conn).await?;
     let runs = reconcile::list_runs(&mut conn, RUNS).await?;
+    let recalls = received_recalls::list(&mut conn, true, RUNS).await?;
     drop(conn);
     let run_rows = runs.iter().map(|run| {
         vec![
@@ -61,12 +97,19 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
         "The last comparisons found no difference.",
         breaks.iter().map(|row| break_row(row, &console)),
     );
+    let asked = (!recalls.is_empty()).then(|| {
+        let rows = recalls.iter().map(|row| recall_row(row, &operator));
+        Block::table("Money that banks ask back", &RECALLS, "", rows)
+    });
+    let files: Vec<_> = files.iter().map(|alarm| file_row(alarm, &operator)).collect();
+    let files =
+        (!files.is_empty()).then(|| Block::table("Files of the bank that need a person", &FILES, "", files));
     let headings = ["Run", "Compared with", "#Block", "#Subjects", "#Breaks", "Finished (UTC)"];
     let runs = Block::table("Last runs", &headings, "Nothing was compared yet.", run_rows);
     blocks::render(
         operator.page("Reconciliation", "Reconciliation").live(&[Subject::Breaks]),
         None,
-        vec![open, runs],
+        [open].into_iter().chain(files).chain(asked).chain([runs]).collect(),
     )
 }
 
@@ -184,19 +227,23 @@ fn offers(
     }
     if matches!(found.action.as_str(), "post" | "ask_bank" | "page") {
         let asset = found.asset.clone().unwrap_or_default();
-        let amount = found.difference.as_deref().unwrap_or_default().trim_start_matches('-');
+        let difference = found.difference.as_deref().unwrap_or_default();
+        let came_in = !difference.is_empty() && !difference.starts_with('-') && order.is_none();
+        let amount = difference.trim_start_matches('-');
         let amount =
             if amount.is_empty() { String::new() } else { view::amount(amount, console.decimals(&asset)) };
         let id = found.reference.clone().filter(|_| order.is_none()).unwrap_or_default();
-        let offers = treasury::postings().into_iter().map(|offer| {
+        let deposits = treasury::deposits().into_iter().filter(|_| came_in);
+        let offers = deposits.chain(treasury::postings()).map(|offer| {
             let offer = if asset.is_empty() { offer } else { offer.proposed("asset", &asset) };
             let offer = if amount.is_empty() { offer } else { offer.proposed("amount-minor", &amount) };
             if id.is_empty() { offer } else { offer.proposed("id", &id) }
         });
         all.push(("Post an operation of the ledger", operator.offers(offers)));
     }
+    let is_closable = BreakKind::parse(&found.kind).is_some_and(BreakKind::is_closable);
     let about = found.reference.as_ref().filter(|_| order.is_none()).or(found.entity.as_ref());
-    let close = about.map(|about| {
+    let close = about.filter(|_| is_closable).map(|about| {
         Offer::new("execution close-break", "Close the break")
             .about("type", &found.kind)
             .about("about", about)

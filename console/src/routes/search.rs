@@ -50,7 +50,7 @@ pub(crate) async fn show(
     pages.dedup();
     // Of these the search says more than the page that they lead to.
     let is_said_here =
-        |row: &Line| matches!(row.kind.as_str(), "rejected" | "block" | "account" | "contract");
+        |row: &Line| matches!(row.kind.as_str(), "rejected" | "block" | "account" | "contract" | "file");
     if let [only] = pages[..]
         && !only.is_empty()
         && !rows.iter().any(is_said_here)
@@ -92,6 +92,7 @@ fn line(found: Found) -> Line {
         "operator" => format!("/operators/{}", view::segment(&id)),
         "key" | "rejected" => partner.map(of_partner).unwrap_or_default(),
         "account" | "contract" | "block" => "/chains".to_owned(),
+        "file" => format!("/bank-files/{}", view::segment(&id)),
         "endpoint" => format!("/webhooks/{}", view::segment(&id)),
         _ => String::new(),
     };

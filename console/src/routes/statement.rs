@@ -7,6 +7,7 @@ use dvp_core::ledger::statements::{
     self, EntryPlace, Heading, Line, Sink, StatementAccount, StatementEntry, StatementError, TimeRange,
     parse_account, write_statements,
 };
+use dvp_store::database::clock;
 use serde::Deserialize;
 
 use crate::blocks::{self, Block, Cell, Field, Form};
@@ -56,7 +57,7 @@ impl StatementQuery {
             "" => Ok(usual),
             text => text.parse().map_err(|_| PageError::Invalid(format!("{text} is no date: YYYY-MM-DD."))),
         };
-        let until = day(&self.until, Utc::now().date_naive())?;
+        let until = day(&self.until, clock::now().to_utc().date_naive())?;
         Ok((day(&self.from, until.checked_sub_days(Days::new(DAYS - 1)).unwrap_or(until))?, until))
     }
 

@@ -117,7 +117,7 @@ pub(crate) async fn show(Visit { console, operator }: Visit) -> Reply {
         cool_downs,
         bands.with_offers(operator.offers([Offer::new("band set", "New band")])),
         Block::offers("Operations of the ledger", operator.offers(postings())),
-        Block::offers("Deposits and makers", operator.offers(others())),
+        Block::offers("Deposits and makers", operator.offers(deposits().into_iter().chain(others()))),
         Block::facts(
             "Statements and reports",
             vec![
@@ -155,10 +155,17 @@ pub(crate) fn postings() -> [Offer; 8] {
     ]
 }
 
-fn others() -> [Offer; 6] {
+/// Money that came in.
+pub(crate) fn deposits() -> [Offer; 2] {
     [
         Offer::new("partner deposit", "Deposit of a partner"),
         Offer::new("provider deposit", "Deposit of a provider"),
+    ]
+}
+
+fn others() -> [Offer; 5] {
+    [
+        Offer::new("bank import", "Import a statement of the bank"),
         Offer::new("maker place", "Place a maker's order"),
         Offer::new("maker cancel", "Cancel a maker's order"),
         Offer::new("maker set", "Let a partner make prices"),

@@ -65,8 +65,9 @@ async fn each_kind_of_identifier_leads_to_what_it_names() {
         let answer = search(&scene, &cookie, identifier).await;
         assert_eq!((answer.status, answer.header("location")), (StatusCode::SEE_OTHER, page), "{identifier}");
     }
+    let file = format!("href=\"/bank-files/{}\"", "02".repeat(32));
     for (identifier, shown, link) in [
-        ("camt-7.xml", "camt.054 of the bank, accepted", ""),
+        ("camt-7.xml", "camt.054 of the bank, accepted", file.as_str()),
         ("intent-refused", "rejected: no_liquidity", "href=\"/partners/acme\""),
         (&format!("0x{}", "0a".repeat(32)), "block of chain 1", "href=\"/chains\""),
         (&format!("0x{}", "0C".repeat(20)), "relayer account of chain 1", "href=\"/chains\""),

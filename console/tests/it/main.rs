@@ -6,6 +6,7 @@ mod actions;
 mod administration;
 mod approvals;
 mod authenticator;
+mod bank_files;
 mod connections;
 mod faces;
 mod found;

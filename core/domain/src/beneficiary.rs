@@ -51,6 +51,28 @@ impl BeneficiaryAddress {
     }
 }
 
+/// A recipient, with the keyed hash of its account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MaskedBeneficiary {
+    pub name_masked: Option<String>,
+    pub account_last4: Option<String>,
+    pub account_hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bank: Option<String>,
+}
+
+impl MaskedBeneficiary {
+    pub fn of(beneficiary: &Beneficiary, account_hash: impl FnOnce(&str) -> String) -> Self {
+        Self {
+            name_masked: beneficiary.name_masked(),
+            account_last4: beneficiary.account_last4(),
+            account_hash: beneficiary.account().map(account_hash),
+            bank: beneficiary.bank.clone(),
+        }
+    }
+}
+
 fn filled(text: Option<&String>) -> Option<&str> {
     text.map(|t| t.trim()).filter(|t| !t.is_empty())
 }

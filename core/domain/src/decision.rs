@@ -25,7 +25,7 @@ pub enum Reason {
     QuoteNotFound,
     QuoteExpired,
     QuoteAlreadyUsed,
-    QuoteMismatch,
+    QuoteMismatch(QuoteTerm),
     NoLiquidity,
     BelowMinimumOutput,
     AboveMaximumInput,
@@ -38,7 +38,39 @@ pub enum Reason {
     Limit(Exceeded),
 }
 
+/// What an intent and its quote differ in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuoteTerm {
+    InputAsset,
+    OutputAsset,
+    Side,
+    ActorType,
+    /// The amount that the intent fixes.
+    Amount,
+}
+
 impl Reason {
+    /// Every reason, in the order in which they are checked; a limit with each of its names.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let plain = [
+            Self::BeneficiaryRequiredForRemittance,
+            Self::PermitRequired,
+            Self::QuoteNotFound,
+            Self::QuoteExpired,
+            Self::QuoteAlreadyUsed,
+            Self::QuoteMismatch(QuoteTerm::InputAsset),
+            Self::NoLiquidity,
+            Self::BelowMinimumOutput,
+            Self::AboveMaximumInput,
+            Self::BeneficiaryAccountRequiredForFiatOutput,
+            Self::BeneficiaryIncompleteForJitPayout,
+            Self::BeneficiaryAddressRequiredForRail,
+            Self::ChainHalted,
+        ];
+        plain.into_iter().chain(Exceeded::all().map(Self::Limit))
+    }
+
     /// The reason's wire text.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +79,7 @@ impl Reason {
             Self::QuoteNotFound => "quote_not_found",
             Self::QuoteExpired => "quote_expired",
             Self::QuoteAlreadyUsed => "quote_already_used",
-            Self::QuoteMismatch => "quote_mismatch",
+            Self::QuoteMismatch(_) => "quote_mismatch",
             Self::NoLiquidity => "no_liquidity",
             Self::BelowMinimumOutput => "below_minimum_output",
             Self::AboveMaximumInput => "above_maximum_input",
@@ -248,12 +280,15 @@ fn quote_stands(
         Bounds::ExactOutput { output, .. } => output == terms.priced.output,
         Bounds::Range { .. } => false,
     };
-    let same = request.input_asset.symbol == terms.input_asset
-        && request.output_asset.symbol == terms.output_asset
-        && request.side == terms.side
-        && request.actor_type == terms.actor
-        && fixed_amount_agrees;
-    if same { Ok(()) } else { Err(Reason::QuoteMismatch) }
+    let same = [
+        (QuoteTerm::InputAsset, request.input_asset.symbol == terms.input_asset),
+        (QuoteTerm::OutputAsset, request.output_asset.symbol == terms.output_asset),
+        (QuoteTerm::Side, request.side == terms.side),
+        (QuoteTerm::ActorType, request.actor_type == terms.actor),
+        (QuoteTerm::Amount, fixed_amount_agrees),
+    ];
+    let different = same.into_iter().find(|(_, is_same)| !is_same);
+    different.map_or(Ok(()), |(term, _)| Err(Reason::QuoteMismatch(term)))
 }
 
 fn within_bounds(bounds: Bounds, priced: &Priced) -> Result<(), Reason> {

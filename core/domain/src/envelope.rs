@@ -1,4 +1,5 @@
-//! The event envelope (spec section 2.8): the same text in the feed, in a look-up and in a webhook delivery.
+//! The event envelope (spec section 2.8): the same text in the feed, in a look-up and in a webhook delivery, but for the
+//! receipt of a payout, which is known later than its event.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -77,6 +77,8 @@ ids! {
     ApprovalId = "apr_";
     /// A request to a bank to give a payment back.
     RecallId = "rcl_";
+    /// A request of a bank to give money back that its customer has paid to us.
+    ReceivedRecallId = "rcr_";
 }
 
 #[cfg(test)]

@@ -80,14 +80,6 @@ impl Bounds {
             Self::ExactOutput { output, .. } => output,
         }
     }
-
-    /// Whether the input is computed from the output, so that an answer states it.
-    pub const fn computes_input(self) -> bool {
-        match self {
-            Self::ExactInput { .. } => false,
-            Self::ExactOutput { .. } | Self::Range { .. } => true,
-        }
-    }
 }
 
 /// An EIP-712 authorization for the escrow to pull the input (spec section 2.5, Permit).

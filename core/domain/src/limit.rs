@@ -55,6 +55,11 @@ pub struct Exceeded {
 }
 
 impl Exceeded {
+    pub fn all() -> impl Iterator<Item = Self> {
+        let of = |scope| Period::ALL.into_iter().map(move |period| Self { scope, period });
+        LimitScope::ALL.into_iter().flat_map(of)
+    }
+
     /// The reason's wire text.
     pub const fn as_str(self) -> &'static str {
         match (self.scope, self.period) {

@@ -19,6 +19,17 @@ names! {
     }
 }
 
+names! {
+    /// What the beneficiary's bank says of its account's holder (verification of payee), before the payment is made.
+    pub enum PayeeCheck {
+        Match = "match",
+        /// The holder's name is nearly the beneficiary's: the bank tells it.
+        CloseMatch = "close_match",
+        NoMatch = "no_match",
+        NotPossible = "not_possible",
+    }
+}
+
 impl PaymentStatus {
     /// Whether the bank has, or may have, the payment's file.
     pub const fn is_with_bank(self) -> bool {

@@ -3,6 +3,7 @@
 //! [`form_defect`] needs the request alone and comes first. The signer and the nonce follow and, once the order is
 //! priced, the wallet's funds less its pending orders.
 
+use crate::address::Address;
 use crate::asset::AssetType;
 use crate::intent::{Bounds, IntentRequest, Permit};
 use crate::time::Timestamp;
@@ -22,9 +23,13 @@ pub enum PermitDefect {
     SignatureS,
     #[error("permit.amountMinor is below the amount to be locked")]
     Amount,
-    #[error("permit.spender is not the escrow")]
-    Spender,
-    #[error("permit.deadline has passed")]
+    #[error("permit.spender is not the escrow{}", escrow.map(|at| format!(", which is {at}")).unwrap_or_default())]
+    Spender { escrow: Option<Address> },
+    #[error(
+        "permit.spender is the escrow of contracts that take no new orders: name {escrow}, and sign again"
+    )]
+    Replaced { escrow: Address },
+    #[error("permit.deadline has passed (it is in Unix seconds)")]
     Deadline,
     #[error("permit.signature does not recover to user")]
     Signer,
@@ -49,9 +54,30 @@ pub enum PermitDefect {
     Allowance { held: u128, needed: u128 },
 }
 
+impl PermitDefect {
+    /// The field at fault.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::Unneeded => "permit",
+            Self::Token | Self::Balance { .. } | Self::Allowance { .. } => "permit.token",
+            Self::SignatureLength | Self::SignatureV | Self::SignatureS | Self::Signer | Self::Published => {
+                "permit.signature"
+            }
+            Self::Amount => "permit.amountMinor",
+            Self::Spender { .. } | Self::Replaced { .. } => "permit.spender",
+            Self::Deadline => "permit.deadline",
+            Self::NonceUsed { .. } | Self::NonceHeld { .. } | Self::NonceGap { .. } => "permit.nonce",
+        }
+    }
+}
+
 /// The defect of the permit's form: the contract's three cases, the signature's last byte and its `s`, the spender and
-/// the deadline.
-pub fn form_defect(request: &IntentRequest, escrow: &str, now: Timestamp) -> Option<PermitDefect> {
+/// the deadline. `escrows`: of the contracts that take new orders, and of those before them.
+pub fn form_defect<'a>(
+    request: &IntentRequest,
+    (escrow, earlier): (&str, impl IntoIterator<Item = &'a str>),
+    now: Timestamp,
+) -> Option<PermitDefect> {
     let permit = request.permit.as_ref()?;
     if request.input_asset.kind == AssetType::Native {
         return Some(PermitDefect::Unneeded);
@@ -69,7 +95,12 @@ pub fn form_defect(request: &IntentRequest, escrow: &str, now: Timestamp) -> Opt
         return Some(PermitDefect::Amount);
     }
     if !same(&permit.spender, escrow) {
-        return Some(PermitDefect::Spender);
+        let is_earlier = earlier.into_iter().any(|earlier| same(&permit.spender, earlier));
+        let right: Option<Address> = escrow.to_ascii_lowercase().parse().ok();
+        return Some(match right {
+            Some(escrow) if is_earlier => PermitDefect::Replaced { escrow },
+            escrow => PermitDefect::Spender { escrow },
+        });
     }
     if permit.deadline <= now.unix_secs() {
         return Some(PermitDefect::Deadline);

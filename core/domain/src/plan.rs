@@ -234,6 +234,14 @@ pub fn shown_fees(plan: &Plan) -> Option<&[FeeItem]> {
 
 /// `DVP-` and the first eight characters of the intent id, upper-cased (spec section 2.5).
 pub fn plan_id(intent_id: &str) -> String {
-    let head: String = intent_id.chars().take(8).collect();
-    format!("DVP-{}", head.to_uppercase())
+    // A letter whose capital is two (ß) stays, so that there are eight.
+    let capital = |letter: char| {
+        let mut capitals = letter.to_uppercase();
+        match (capitals.next(), capitals.next()) {
+            (Some(capital), None) => capital,
+            _ => letter,
+        }
+    };
+    let head: String = intent_id.chars().take(8).map(capital).collect();
+    format!("DVP-{head}")
 }

@@ -75,6 +75,59 @@ impl From<RecallReason> for String {
 }
 
 names! {
+    /// Why money that was paid to us is not given back: codes of ISO's external list.
+    #[serde(try_from = "String", into = "String")]
+    pub enum RefusalReason {
+        Customer = "CUST",
+        AlreadyReturned = "ARDT",
+        NotReceived = "NOOR",
+        NoFunds = "AM04",
+        Law = "LEGL",
+        NoAnswer = "NOAS",
+    }
+}
+
+/// The text is no code of a refusal's reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no reason to refuse a recall: one of CUST, ARDT, NOOR, AM04, LEGL, NOAS")]
+pub struct UnknownRefusal(pub String);
+
+impl RefusalReason {
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::Customer => "whom the money was credited to does not agree",
+            Self::AlreadyReturned => "the payment was returned before",
+            Self::NotReceived => "the payment was never received",
+            Self::NoFunds => "the money is not there any more",
+            Self::Law => "the law forbids it",
+            Self::NoAnswer => "whom the money was credited to does not answer",
+        }
+    }
+}
+
+impl std::str::FromStr for RefusalReason {
+    type Err = UnknownRefusal;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRefusal> {
+        Self::parse(text).ok_or_else(|| UnknownRefusal(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for RefusalReason {
+    type Error = UnknownRefusal;
+
+    fn try_from(text: String) -> Result<Self, UnknownRefusal> {
+        text.parse()
+    }
+}
+
+impl From<RefusalReason> for String {
+    fn from(reason: RefusalReason) -> Self {
+        reason.as_str().to_owned()
+    }
+}
+
+names! {
     /// The status of a recall.
     pub enum RecallStatus {
         /// Two operators want it; its file is not known to be with the bank.

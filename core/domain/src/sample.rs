@@ -2,13 +2,14 @@
 //!
 //! They are made of the same type as real events and so have their shape.
 
+use crate::beneficiary::MaskedBeneficiary;
 use crate::event::Stage;
 use crate::event::{EventType, PhaseState};
 use crate::money::Minor;
 use crate::settlement::Failure;
 use crate::snapshot::{
-    FundsLocation, FundsState, IntentSnapshot, MaskedBeneficiary, SnapshotInput, SnapshotLock,
-    SnapshotOfframp, SnapshotOutput, SnapshotPayout,
+    FundsLocation, FundsState, IntentSnapshot, SnapshotInput, SnapshotLock, SnapshotOfframp, SnapshotOutput,
+    SnapshotPayout,
 };
 use crate::time::Timestamp;
 
@@ -95,7 +96,7 @@ pub fn snapshot(intent_id: &str, kind: EventType, at: Timestamp) -> IntentSnapsh
             receipt: None,
             provider_reference: paid.then(|| "sample-payout-1".into()),
         }),
-        failure: failed.map(failure),
+        failure: failed.map(|stage| failure(stage).into()),
         funds_state: FundsState {
             location,
             lock_tx_hash: held.then(|| LOCK_TX.into()),
@@ -142,7 +143,7 @@ mod tests {
                 Stage::Payout => assert_eq!(sample.payout.map(|leg| leg.status), Some(state)),
             }
             let failed = kind.as_str().ends_with("failed") || kind == EventType::PayoutReversed;
-            assert_eq!(sample.failure.map(|failure| failure.stage), failed.then_some(stage));
+            assert_eq!(sample.failure.map(|failure| failure.failure.stage), failed.then_some(stage));
         }
     }
 }

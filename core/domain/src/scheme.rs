@@ -2,7 +2,7 @@
 //! acceptance, by the rails that write payments, and by the deadlines of orders.
 //!
 //! Sources: SEPA Credit Transfer and SEPA Instant rulebooks and customer-to-bank guidelines of the European Payments
-//! Council (EPC125-05, EPC115-06, EPC004-16, EPC121-16; characters: EPC217-08); CBPR+ usage of pacs.008 and pain.001 with
+//! Council (EPC125-05, EPC132-08, EPC004-16, EPC121-16; characters: EPC217-08); CBPR+ usage of pacs.008 and pain.001 with
 //! the addresses of November 2026 (Swift); the Fedwire Funds Service's format of pacs.008; the Nacha Operating Rules,
 //! appendix three.
 
@@ -41,8 +41,15 @@ pub struct Scheme {
     pub ultimate_debtor_max: Option<usize>,
     pub takes_iban_only: bool,
     pub bank: BankRule,
+    /// Banks verify the payee before they pay (Regulation (EU) 2024/886; EPC218-23).
+    pub verifies_payee: bool,
     /// The beneficiary's address, with its town and its country.
     pub needs_address: bool,
+    /// Payments that leave the European Economic Area need the payer's full address (Regulation (EU) 2023/1113, articles 4
+    /// and 5; EPC125-05 and EPC004-16, AT-P005).
+    pub needs_payer_address_abroad: bool,
+    /// A code of ISO's external list of purposes.
+    pub takes_purpose: bool,
     /// Codes of the external code lists.
     pub service_level: &'static str,
     pub local_instrument: Option<&'static str>,
@@ -78,18 +85,21 @@ const SEPA: Scheme = Scheme {
     ultimate_debtor_max: Some(70),
     takes_iban_only: true,
     bank: BankRule::None,
+    verifies_payee: true,
     needs_address: false,
+    needs_payer_address_abroad: true,
+    takes_purpose: true,
     service_level: "SEPA",
     local_instrument: None,
     charge_bearer: "SLEV",
     longest: LongestTime::BusinessDays(Calendar::Target, 2),
 };
 
-/// Within seconds, at any time; a day is for the files to get there and back.
+/// Ten seconds at any time (Regulation (EU) 2024/886, article 1); an hour is for the files to get there and back.
 const SEPA_INSTANT: Scheme = Scheme {
     method: PayoutMethod::SepaInstant,
     local_instrument: Some("INST"),
-    longest: LongestTime::Hours(24),
+    longest: LongestTime::Hours(1),
     ..SEPA
 };
 
@@ -102,7 +112,10 @@ const SWIFT: Scheme = Scheme {
     ultimate_debtor_max: Some(140),
     takes_iban_only: false,
     bank: BankRule::Bic,
+    verifies_payee: false,
     needs_address: true,
+    needs_payer_address_abroad: false,
+    takes_purpose: true,
     // Tracked from end to end, which is why each payment has a UETR.
     service_level: "G001",
     local_instrument: None,
@@ -129,12 +142,26 @@ const ACH: Scheme = Scheme {
     ultimate_debtor_max: None,
     takes_iban_only: false,
     bank: BankRule::Member,
+    verifies_payee: false,
     needs_address: false,
+    needs_payer_address_abroad: false,
+    takes_purpose: false,
     service_level: "NURG",
     local_instrument: Some("CCD"),
     charge_bearer: "SHAR",
     longest: LongestTime::BusinessDays(Calendar::FederalReserve, 3),
 };
+
+/// The countries of the European Economic Area: the European Union, Iceland, Liechtenstein and Norway.
+const EEA: [&str; 30] = [
+    "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IS", "IT",
+    "LI", "LT", "LU", "LV", "MT", "NL", "NO", "PL", "PT", "RO", "SE", "SI", "SK",
+];
+
+/// Whether a payment to an IBAN leaves the European Economic Area.
+pub fn leaves_eea(iban: &str) -> bool {
+    !EEA.iter().any(|country| iban.starts_with(country))
+}
 
 impl Scheme {
     pub const fn of(method: PayoutMethod) -> &'static Self {
@@ -163,6 +190,11 @@ mod tests {
                 *Scheme::of(method);
             let Scheme { takes_iban_only, bank, needs_address, longest, .. } = *Scheme::of(method);
             let Scheme { service_level, local_instrument, charge_bearer, .. } = *Scheme::of(method);
+            let Scheme { verifies_payee, needs_payer_address_abroad, takes_purpose, .. } =
+                *Scheme::of(method);
+            let purpose = if takes_purpose { "yes" } else { "" };
+            let payer = if needs_payer_address_abroad { "needed outside of the EEA" } else { "optional" };
+            let verified = if verifies_payee { "yes" } else { "" };
             let account = if takes_iban_only { "IBAN" } else { "IBAN or other" };
             let bank = match bank {
                 BankRule::None => "none needed",
@@ -176,7 +208,7 @@ mod tests {
             let debtor = ultimate_debtor_max.map(|max| max.to_string()).unwrap_or_default();
             let instrument = local_instrument.map(|code| format!("`{code}`")).unwrap_or_default();
             let longest = match longest {
-                LongestTime::Hours(hours) => format!("{hours} hours"),
+                LongestTime::Hours(hours) => format!("{hours} hour{}", if hours == 1 { "" } else { "s" }),
                 LongestTime::BusinessDays(calendar, days) => {
                     let of = match calendar {
                         Calendar::Target => "of TARGET",
@@ -190,7 +222,7 @@ mod tests {
             writeln!(
                 table,
                 "| `{name}` | {currency} | {amount} | {name_max} | {remittance_max} | {debtor} | {account} | {bank} | \
-                 {address} | `{service_level}` | {instrument} | `{charge_bearer}` | {longest} |"
+                 {address} | {payer} | {purpose} | {verified} | `{service_level}` | {instrument} | `{charge_bearer}` | {longest} |"
             )
             .unwrap();
         }

@@ -62,7 +62,7 @@ mod times;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::failure::{Failure, Withheld};
+pub use self::failure::{Failure, ShownFailure, Withheld};
 pub use self::lock::{Deadlines, Lock};
 pub use self::position::{Conversion, DeskOutcome, Position};
 pub use self::state::{Remedy, Resolved, Reversal, State};
@@ -218,6 +218,8 @@ pub enum Effect {
     Fill,
     /// What was requested of that is not carried out any more, unless its transaction is on its way already.
     WithdrawFill,
+    /// Withdraws the lock or the swap, which must not be part of any transaction.
+    WithdrawLock,
     CallPayout,
     /// The relayer pays the recipient in tokens.
     TransferOnChain,

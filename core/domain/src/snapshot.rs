@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::beneficiary::Beneficiary;
+use crate::beneficiary::{Beneficiary, MaskedBeneficiary};
 use crate::event::{EventType, PhaseState};
 use crate::money::Minor;
-use crate::settlement::{Failure, Leg, LegDone, State};
+use crate::settlement::{Leg, LegDone, ShownFailure, State};
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
@@ -21,7 +21,7 @@ pub struct IntentSnapshot {
     pub lock: Option<SnapshotLock>,
     pub offramp: Option<SnapshotOfframp>,
     pub payout: Option<SnapshotPayout>,
-    pub failure: Option<Failure>,
+    pub failure: Option<ShownFailure>,
     pub funds_state: FundsState,
 }
 
@@ -40,16 +40,6 @@ pub struct SnapshotOutput {
     pub currency: String,
     pub amount_minor: Minor,
     pub exponent: u8,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MaskedBeneficiary {
-    pub name_masked: Option<String>,
-    pub account_last4: Option<String>,
-    pub account_hash: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bank: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -99,14 +89,17 @@ pub enum FundsLocation {
     Released,
 }
 
-/// The Intent after `kind`, in `state`. `account_hash` is the keyed hash of the beneficiary's account.
+/// The Intent after `kind`, in `state`. `account_hash` makes the keyed hash of the beneficiary's account.
 pub fn snapshot(
     terms: &Terms,
     state: &State,
     kind: EventType,
-    account_hash: Option<String>,
+    account_hash: impl FnOnce(&str) -> String,
 ) -> IntentSnapshot {
-    let beneficiary = terms.request.beneficiary.clone().unwrap_or_default();
+    let beneficiary = terms.registered.clone().unwrap_or_else(|| {
+        let given = terms.request.beneficiary.as_ref();
+        MaskedBeneficiary::of(given.unwrap_or(&Beneficiary::default()), account_hash)
+    });
     IntentSnapshot {
         id: terms.request.intent_id.clone(),
         status: kind,
@@ -121,24 +114,15 @@ pub fn snapshot(
             amount_minor: terms.output.amount,
             exponent: terms.output.exponent,
         },
-        beneficiary: masked(&beneficiary, account_hash),
+        beneficiary,
         lock: state.lock().map(|lock| SnapshotLock {
             tx_hash: lock.tx_hash.clone(),
             timelock_expires_at: lock.timelock_expires_at.iso8601(),
         }),
         offramp: offramp(terms, state, kind),
         payout: payout(terms, state, kind),
-        failure: state.failure().cloned(),
+        failure: state.failure().cloned().map(ShownFailure::from),
         funds_state: funds(state),
-    }
-}
-
-fn masked(beneficiary: &Beneficiary, account_hash: Option<String>) -> MaskedBeneficiary {
-    MaskedBeneficiary {
-        name_masked: beneficiary.name_masked(),
-        account_last4: beneficiary.account_last4(),
-        account_hash,
-        bank: beneficiary.bank.clone(),
     }
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::event::{EventType, PhaseState, Stage};
 use crate::names::names;
-use crate::settlement::{Failure, Finality, State};
+use crate::settlement::{Failure, Finality, ShownFailure, State};
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
@@ -46,7 +46,7 @@ pub struct ExecutionView {
     pub status: ExecutionStatus,
     pub phase: Stage,
     pub events: Vec<EventEntry>,
-    pub failure: Option<Failure>,
+    pub failure: Option<ShownFailure>,
     pub finality: Option<Finality>,
 }
 
@@ -121,14 +121,16 @@ fn aggregate(state: &State) -> ExecutionStatus {
 }
 
 /// The reason of a failed, cancelled or expired execution, which always has one.
-fn failure(state: &State) -> Option<Failure> {
+fn failure(state: &State) -> Option<ShownFailure> {
     let ended = |code: &str, message: &str| {
-        Some(Failure { stage: Stage::Intent, code: code.into(), message: message.into(), retryable: false })
+        let (code, message) = (code.into(), message.into());
+        let failure = Failure { stage: Stage::Intent, code, message, retryable: false };
+        Some(ShownFailure { failure, detail: None })
     };
     match state {
         State::Cancelled => ended("cancelled", "cancelled before the funds were locked"),
         State::Expired => ended("expired", "the deadline passed before the funds were locked"),
-        other => other.failure().cloned(),
+        other => other.failure().cloned().map(ShownFailure::from),
     }
 }
 

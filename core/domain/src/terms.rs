@@ -1,7 +1,10 @@
 //! The terms of an accepted order.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::beneficiary::MaskedBeneficiary;
 use crate::ids::{PartnerId, Reference};
 use crate::intent::IntentRequest;
 use crate::money::Minor;
@@ -28,6 +31,13 @@ pub struct Terms {
     pub lock_at: Timestamp,
     /// The order counts as open from its acceptance to its end. False while it rests: it counts from its fill on.
     pub counts_as_open: bool,
+    /// The escrows of the contracts that took the order, by the ids of its chains: it ends in these, whichever take new
+    /// orders by then.
+    #[serde(default)]
+    pub escrows: BTreeMap<i64, String>,
+    /// The registered recipient that the request names, as events show it; `None`: it names no registered one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered: Option<MaskedBeneficiary>,
     /// The request that placed the order, if it belongs to a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceContext>,

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use dvp_domain::settlement::RailAnswer;
+use dvp_store::database::clock;
 use metrics::counter;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
@@ -89,7 +90,7 @@ impl HttpDesk {
         let Some(sold) = request.sold.as_ref().filter(|_| request.leg == LegKind::Offramp) else {
             return Err(RailError::Down("a desk carries out conversions only".into()));
         };
-        if Utc::now() > request.not_after {
+        if clock::now().to_utc() > request.not_after {
             return Err(RailError::Down("too late for this call".into()));
         }
         let body = json!({
@@ -146,7 +147,7 @@ impl HttpDesk {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(answer::read(request, status, &body, Utc::now()))
+        Ok(answer::read(request, status, &body, clock::now().to_utc()))
     }
 
     /// Reports an answer that proves nothing: the order is queried again, and an operator is alerted.

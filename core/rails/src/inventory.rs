@@ -3,9 +3,9 @@
 //! The provider's output was reserved when the order was accepted, at the rate locked then, so a conversion is only the
 //! ledger posting of the settlement's step: no outside system is called, and a failed commit leaves nothing behind.
 
-use chrono::Utc;
 use dvp_domain::settlement::leg::inventory_reference;
 use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_store::database::clock;
 
 use super::{LegKind, Rail, RailFuture, RailRequest, RailStatus};
 
@@ -18,7 +18,7 @@ impl Rail for Inventory {
         let answer = match request.leg {
             LegKind::Offramp => RailAnswer::Done(LegDone {
                 provider_reference: inventory_reference(&request.reference),
-                occurred_at: Utc::now().into(),
+                occurred_at: clock::now(),
             }),
             LegKind::Payout => RailAnswer::Failed {
                 code: "payout_not_served".into(),

@@ -1,6 +1,6 @@
 //! A bank with an ISO 20022 file interface: payment orders go out as pain.001, its answers come in as pain.002, camt.052
-//! and camt.054, its statements as camt.053, all through a shared folder. Recalls of payments go out as camt.056, the
-//! answers to them come in as camt.029.
+//! and camt.054, its statements as camt.053, all through a shared folder. Recalls go out and come in as camt.056, the
+//! answers to them as camt.029.
 //!
 //! ```text
 //! submit ─> staging/ ─row committed─> outbox/ ─> the bank ─> inbox/ ─> reports ─> the payment's row ─> status
@@ -15,13 +15,16 @@
 //!
 //! Reading order: [`text`] and [`xml`] the syntax of files, [`schema`] their permitted content, [`instruction`] and
 //! [`pain001`] and [`camt056`] the written files, [`word`], `entry`, [`answers`], [`camt029`] and [`statement`] the read
-//! files, [`camt053`] statements as a bank writes them, [`intake`] the import of files, [`status`] their effect, `recalls`
-//! the sending of recalls and the effect of their answers, [`folder`] the storage of files. All but intake, recalls, folder and this one are pure.
+//! files, [`part`] what of them is not understood, [`camt053`] statements as a bank writes them, [`by_hand`] those of
+//! banks without ISO files, [`intake`] the import of files, [`status`] and [`received`] their effect, `recalls` recalls
+//! and their answers in both directions, [`payee`] the verification of payees, [`folder`] the storage of files. All but
+//! intake, received, recalls, payee, folder and this one are pure.
 //!
 //! Kept by `core/tests/it/bank_files.rs::a_payment_is_moved_to_the_bank_once_by_any_number_of_processes` and
 //! `core/tests/it/recalls.rs::the_bank_gets_one_file_of_a_recall_wherever_a_process_stops`.
 
 pub mod answers;
+pub mod by_hand;
 pub mod camt029;
 pub mod camt053;
 pub mod camt056;
@@ -32,7 +35,10 @@ pub mod instruction;
 pub mod intake;
 pub mod outage;
 pub mod pain001;
+pub mod part;
+pub mod payee;
 mod recalls;
+pub mod received;
 pub mod schema;
 pub mod statement;
 pub mod status;
@@ -46,38 +52,33 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use dvp_domain::money::Minor;
-use dvp_domain::payment::PaymentStatus;
+use dvp_domain::failure_code::FailureCode;
+use dvp_domain::payment::{PayeeCheck, PaymentStatus};
 use dvp_domain::settlement::{LegDone, RailAnswer};
-use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
+use dvp_domain::text::{ID_MAX, clean};
 use dvp_domain::windows::PayoutTime;
 use dvp_store::StoreError;
-use dvp_store::chain::commands;
+use dvp_store::database::clock;
 use dvp_store::orders::bank::{self as store, BankPayment, NewBankPayment};
 use dvp_store::orders::bank_folder;
 use dvp_store::orders::bank_messages::{self, NewBankMessage};
-use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
-use dvp_store::orders::executions;
 use dvp_store::partners::registry;
-use dvp_store::workers::{Apart, Step, Worker, foreign, pause, supervise};
-use metrics::{counter, gauge};
+use dvp_store::workers::{Apart, Worker, pause, supervise};
+use metrics::gauge;
 use sha2::{Digest as _, Sha256};
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 use uuid::Uuid;
 
 use self::folder::Folder;
 pub use self::given::GIVEN_BEFORE;
-use self::instruction::{Debtor, Instruction, end_to_end_id};
+use self::instruction::{Debtor, Instruction, PAYER_ADDRESS, end_to_end_id, needs_payer_address};
 use self::intake::{Inbox, SETTLES_AFTER};
 use self::outage::Outage;
+use self::payee::Payees;
 use self::schema::{Message, check};
-use self::status::{
-    Known, Ordered, PAID_AFTER_DEBT, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, RETURNED_AFTER_DEBT,
-    RETURNED_AFTER_PAID, RETURNED_AFTER_REFUSED, RETURNED_AGAIN, TAKEN_BACK, apply, failure_code,
-};
-use self::word::{PaymentReport, Word};
+use self::status::failure_code;
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
 /// The provider's name on paths and receipts.
@@ -126,6 +127,7 @@ pub struct BankFiles {
     pool: PgPool,
     folder: Folder,
     debtors: Arc<[Debtor]>,
+    payees: Payees,
     inbox: Inbox,
     /// Files that are imported, and recalls that are sent, each apart.
     intake: Arc<Apart>,
@@ -150,6 +152,7 @@ impl BankFiles {
             pool,
             folder: Folder::at(root, id),
             debtors: debtors.into(),
+            payees: Payees::default(),
             inbox: Inbox::default(),
             intake,
             sending,
@@ -164,6 +167,12 @@ impl BankFiles {
     #[must_use]
     pub fn settling_after(self, settles_after: Duration) -> Self {
         Self { settles_after, ..self }
+    }
+
+    /// Sets what is said about the verification of payees, and what a mismatch does.
+    #[must_use]
+    pub fn verifying(self, payees: Payees) -> Self {
+        Self { payees, ..self }
     }
 
     /// Sets the interval of reading the bank's folder.
@@ -201,6 +210,14 @@ impl BankFiles {
                         warn!(%error, "sending recalls to the bank failed, will retry");
                         self.suspect(&error);
                     }
+                    if let Err(error) = self.send_recall_answers().await {
+                        warn!(%error, "answering recalls of the bank failed, will retry");
+                        self.suspect(&error);
+                    }
+                    if let Err(error) = self.send_releases().await {
+                        warn!(%error, "releasing payments to the bank failed, will retry");
+                        self.suspect(&error);
+                    }
                 }
                 Ok(false) => {}
                 Err(error) => warn!(%error, "the state of the bank's folder cannot be recorded, will retry"),
@@ -219,10 +236,11 @@ impl BankFiles {
 
     async fn count_alarms(&self) -> Result<(), BankError> {
         let mut conn = self.pool.acquire().await?;
-        let (payments, files) = store::count_alarms(&mut conn).await?;
+        let (payments, files, recalls) = store::count_alarms(&mut conn).await?;
         let number = |count: i64| f64::from(i32::try_from(count).unwrap_or(i32::MAX));
         gauge!("dvp_bank_alarms", "about" => "payment").set(number(payments));
         gauge!("dvp_bank_alarms", "about" => "file").set(number(files));
+        gauge!("dvp_bank_alarms", "about" => "recall").set(number(recalls));
         Ok(())
     }
 
@@ -242,6 +260,10 @@ impl BankFiles {
                 retryable: false,
             });
         };
+        if !debtor.has_full_address() && request.beneficiary.as_ref().is_some_and(needs_payer_address) {
+            let (code, message) = (PAYER_ADDRESS.code.to_owned(), PAYER_ADDRESS.message.to_owned());
+            return Ok(RailAnswer::Failed { code, message, retryable: false });
+        }
         let id = instruction.end_to_end_id.clone();
         let down = |error| self.down(&error);
         if self.find(&id).await.map_err(down)?.is_none()
@@ -280,13 +302,14 @@ impl BankFiles {
         drop(conn);
         let partner = names.get(&request.partner).map_or("", String::as_str);
         let ordered = [instruction.clone().made_for(partner)];
-        let document = pain001::build(&message_id, debtor, &ordered, Utc::now());
+        let document = pain001::build(&message_id, debtor, &ordered, clock::now().to_utc());
         let violations = check(Message::Pain001, &document);
         if !violations.is_empty() {
             error!(?violations, end_to_end_id = id, "payment order violates the schema and is not sent");
             return Err(StoreError::corrupt("bank_payment", "an order that breaks the schema's rules").into());
         }
-        let staged_file = format!("{id}.{}.xml", Uuid::new_v4().simple());
+        let staged_file =
+            format!("{}.{}", Uuid::new_v4().simple(), self.payees.sent_name(id, instruction.scheme));
         let content = document.render();
         self.folder.stage(&staged_file, &content).await?;
         let mut tx = self.pool.begin().await?;
@@ -338,7 +361,7 @@ impl BankFiles {
 
     async fn move_file(&self, mut payment: BankPayment) -> Result<BankPayment, BankError> {
         let id = &payment.end_to_end_id;
-        self.folder.give(&payment.staged_file, &file_name(id), &given::note(&payment)).await?;
+        self.folder.give_order(&payment.staged_file, &file_name(id), &given::note(&payment)).await?;
         let mut conn = self.pool.acquire().await?;
         store::mark_sent(&mut conn, id).await?;
         payment.status = PaymentStatus::Sent;
@@ -426,199 +449,11 @@ struct ReceivedFile<'a> {
 
 impl ReceivedFile<'_> {
     /// Records what it says about an order's payment.
-    async fn record(
-        &self,
-        tx: &mut sqlx::PgTransaction<'_>,
-        execution: &str,
-        said: &str,
-    ) -> Result<(), BankError> {
+    async fn record(&self, tx: &mut PgConnection, execution: &str, said: &str) -> Result<(), BankError> {
         let file = clean(self.name, ID_MAX);
         let received = NewBankMessage { execution, said, message: self.message, file: &file };
         Ok(bank_messages::insert_received(tx, received, &self.digest).await?)
     }
-}
-
-/// Applies a report about a payment, which a file of the bank has. `false`: the payment is unknown.
-async fn take_word(
-    tx: &mut sqlx::PgTransaction<'_>,
-    said: &PaymentReport,
-    file: &ReceivedFile<'_>,
-) -> Result<bool, BankError> {
-    let Some(mut payment) = store::lock_payment(tx, &said.of).await? else { return Ok(false) };
-    file.record(tx, &payment.execution, said.word.as_str()).await?;
-    let is_final = matches!(
-        said.word,
-        Word::Paid { .. } | Word::Refused { .. } | Word::Returned { .. } | Word::TakenBack { .. }
-    );
-    if is_final {
-        // Before the settlement is read: a decision that is being written comes before this word, or is made again.
-        effects::retract_decision(tx, &payment.execution).await?;
-    }
-    if !is_news(&payment, &said.word) {
-        if let (Word::Returned { at, .. }, None) = (&said.word, payment.returned_at) {
-            // The bank's taking back was heard before.
-            payment.returned_at = Some(*at);
-            store::update_payment(tx, &payment).await?;
-        }
-        return Ok(true);
-    }
-    let ordered = Ordered { amount: payment.amount, currency: &payment.currency, exponent: payment.exponent };
-    let known = Known {
-        status: payment.status,
-        booked_late: payment.booked_late_at.is_some(),
-        came_back: payment.returned_at.is_some(),
-        taken_back: payment
-            .taken_back_at
-            .is_some_and(|taken| payment.returned_at.is_none_or(|at| at <= taken)),
-        debt_paid: payment.is_debt_paid,
-    };
-    let is_taken_for_paid = matches!(said.word, Word::Paid { .. } | Word::Returned { .. })
-        && taken_for_paid(tx, &payment.execution).await? == Some(true);
-    let after = apply(known, is_taken_for_paid, &said.word, ordered);
-    let id = payment.end_to_end_id.clone();
-    if let Some(alarm) = after.alarm {
-        error!(end_to_end_id = id, execution = payment.execution, word = ?said.word, alarm, "payment needs an operator's attention");
-        payment.alarm = Some(alarm.to_owned());
-        payment.is_alarm_cleared = false;
-    }
-    let has_changed = after.now.status != known.status;
-    if has_changed {
-        info!(
-            end_to_end_id = id,
-            from = known.status.as_str(),
-            to = after.now.status.as_str(),
-            "payment status changed"
-        );
-        payment.status = after.now.status;
-        match &said.word {
-            Word::Paid { at, bank_reference, .. } => {
-                (payment.paid_at, payment.bank_reference) = (Some(*at), bank_reference.clone());
-            }
-            Word::Refused { reason, text } => {
-                let text = clean(&foreign(Step::BankFileText, &id, text), TEXT_MAX);
-                (payment.reason, payment.reason_text) = (Some(clean(reason, ID_MAX)), Some(text));
-            }
-            Word::Returned { reason, .. } => payment.reason = Some(clean(reason, ID_MAX)),
-            Word::Pending { .. } | Word::TakenForDuplicate | Word::TakenBack { .. } => {}
-        }
-    } else if after.now == known && after.alarm.is_none() {
-        return Ok(true);
-    }
-    match &said.word {
-        Word::Paid { at, bank_reference, .. } if after.now.booked_late && !known.booked_late => {
-            (payment.booked_late_at, payment.bank_reference) = (Some(*at), bank_reference.clone());
-        }
-        Word::Returned { at, .. } if after.now.came_back && (!known.came_back || known.taken_back) => {
-            payment.returned_at = Some(*at);
-        }
-        Word::TakenBack { at, .. } if after.now.taken_back && !known.taken_back => {
-            payment.taken_back_at = Some(*at);
-        }
-        Word::Paid { .. }
-        | Word::Returned { .. }
-        | Word::Pending { .. }
-        | Word::Refused { .. }
-        | Word::TakenBack { .. }
-        | Word::TakenForDuplicate => {}
-    }
-    if let Some((word, contradiction)) = contradiction(tx, &payment, after.alarm).await? {
-        error!(
-            end_to_end_id = id,
-            execution = payment.execution,
-            contradiction,
-            "the bank contradicts how the payout ended; it is a break until operators have closed it"
-        );
-        counter!("dvp_rail_contradictions_total", "by" => "bank").increment(1);
-        payment.alarm = Some(contradiction.to_owned());
-        payment.is_alarm_cleared = false;
-        store::mark_contradicted(tx, &id, word).await?;
-        if word == PaymentStatus::Paid {
-            commands::withdraw_returns(tx, &payment.execution).await?;
-        }
-    }
-    store::update_payment(tx, &payment).await?;
-    let has_ended = match payment.status {
-        PaymentStatus::Returned => !after.now.taken_back,
-        PaymentStatus::Refused => !store::is_booked_after_refusal(tx, &payment.execution).await?,
-        PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid => false,
-    };
-    if has_ended {
-        recalls::end(tx, &payment).await?;
-    }
-    if let (Some(RETURNED_AFTER_PAID | RETURNED_AGAIN), Word::Returned { reason, at, amount, .. }) =
-        (after.alarm, &said.word)
-    {
-        let came = amount.as_ref().and_then(|(amount, _)| text::minor(amount, payment.exponent));
-        report_return(tx, &payment, reason, *at, came).await?;
-    }
-    Ok(true)
-}
-
-/// Whether a return, or its taking back, is no repetition: it is later than the other of the two that is known.
-fn is_news(payment: &BankPayment, word: &Word) -> bool {
-    match word {
-        Word::Returned { at, .. } => payment.taken_back_at.is_none_or(|taken| *at > taken),
-        Word::TakenBack { at, .. } => {
-            let is_after_return = payment.returned_at.is_none_or(|returned| *at >= returned);
-            is_after_return && payment.taken_back_at.is_none_or(|taken| *at > taken)
-        }
-        Word::Pending { .. } | Word::Paid { .. } | Word::Refused { .. } | Word::TakenForDuplicate => true,
-    }
-}
-
-/// Tells the settlement of the return: it is applied once the order is completed, and dropped when the order ends unpaid.
-async fn report_return(
-    tx: &mut sqlx::PgTransaction<'_>,
-    payment: &BankPayment,
-    reason: &str,
-    at: DateTime<Utc>,
-    came: Option<Minor>,
-) -> Result<(), BankError> {
-    let (code, _) = failure_code(reason);
-    let verdict = ManualResolution::PaymentReturned {
-        provider_reference: payment.bank_reference.clone().unwrap_or_else(|| payment.end_to_end_id.clone()),
-        occurred_at: at,
-        came: came.filter(|came| *came < payment.amount),
-        code: code.to_owned(),
-        message: format!("the bank returned the payment ({reason})"),
-    };
-    let verdict = serde_json::to_value(verdict).map_err(|error| StoreError::corrupt("effect", error))?;
-    effects::insert_verdict(tx, &payment.execution, EffectKind::Reversal, &verdict).await?;
-    Ok(())
-}
-
-/// Whether a bank's report contradicts an earlier one, or the payout's final answer, which an operator may have given.
-async fn contradiction(
-    tx: &mut sqlx::PgTransaction<'_>,
-    payment: &BankPayment,
-    alarm: Option<&'static str>,
-) -> Result<Option<(PaymentStatus, &'static str)>, BankError> {
-    match alarm {
-        Some(PAID_AFTER_REFUSED) => return Ok(Some((PaymentStatus::Paid, PAID_AFTER_REFUSED))),
-        Some(REFUSED_AFTER_PAID) => return Ok(Some((PaymentStatus::Refused, REFUSED_AFTER_PAID))),
-        Some(RETURNED_AFTER_REFUSED) => return Ok(Some((PaymentStatus::Refused, RETURNED_AFTER_REFUSED))),
-        Some(PAID_AFTER_DEBT) => return Ok(Some((PaymentStatus::Paid, PAID_AFTER_DEBT))),
-        Some(RETURNED_AFTER_DEBT) => return Ok(Some((PaymentStatus::Refused, RETURNED_AFTER_DEBT))),
-        Some(TAKEN_BACK) => return Ok(Some((PaymentStatus::Paid, TAKEN_BACK))),
-        Some(RETURNED_AFTER_PAID | RETURNED_AGAIN) => return Ok(None),
-        Some(_) | None => {}
-    }
-    let reported = taken_for_paid(tx, &payment.execution).await?;
-    let status = payment.status;
-    if status == PaymentStatus::Refused && payment.is_debt_paid {
-        // It was paid another way.
-        return Ok(None);
-    }
-    Ok(reported.and_then(|taken_for_paid| status.contradiction(taken_for_paid)).map(|why| (status, why)))
-}
-
-/// Whether the settlement's final answer about the payout is that it was paid.
-async fn taken_for_paid(
-    tx: &mut sqlx::PgTransaction<'_>,
-    reference: &str,
-) -> Result<Option<bool>, BankError> {
-    let execution = executions::find_by_reference(tx, reference).await?;
-    Ok(execution.and_then(|execution| execution.state.taken_for_paid()))
 }
 
 /// The rail's answer about a payment to its settlement. A returned payment counts as paid; the return is reported
@@ -633,14 +468,20 @@ fn answer(payment: &BankPayment) -> RailAnswer {
                 .bank_reference
                 .clone()
                 .unwrap_or_else(|| payment.end_to_end_id.clone()),
-            occurred_at: payment.paid_at.unwrap_or_else(Utc::now).into(),
+            occurred_at: payment.paid_at.map_or_else(clock::now, Into::into),
         }),
         PaymentStatus::Refused => {
             let reason = payment.reason.as_deref().unwrap_or("NARR");
-            let (code, retryable) = failure_code(reason);
+            let (code, retryable) = match (failure_code(reason), payment.payee_check) {
+                // Whatever the bank calls it.
+                ((FailureCode::PaymentRejectedByBank, _), Some(PayeeCheck::NoMatch)) => {
+                    (FailureCode::PayeeNotMatched, false)
+                }
+                (known, _) => known,
+            };
             let text = payment.reason_text.as_deref().unwrap_or_default();
             let message = format!("the bank refused the payment ({reason}) {text}").trim_end().to_owned();
-            RailAnswer::Failed { code: code.to_owned(), message, retryable }
+            RailAnswer::Failed { code: code.as_str().to_owned(), message, retryable }
         }
     }
 }

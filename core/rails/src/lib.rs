@@ -46,18 +46,26 @@ pub struct CheckPayout {
     rule: fn(&PayoutOrder<'_>) -> Result<(), Unpayable>,
     /// The currencies of the accounts. `None`: it pays every currency.
     currencies: Option<Vec<String>>,
+    /// Those of the accounts with the payer's full address. `None`: none is needed.
+    addressed: Option<Vec<String>>,
 }
 
 impl CheckPayout {
     /// Of a rail that pays every currency.
     pub const fn new(rule: fn(&PayoutOrder<'_>) -> Result<(), Unpayable>) -> Self {
-        Self { rule, currencies: None }
+        Self { rule, currencies: None, addressed: None }
     }
 
     /// Of a rail with an account for each of these currencies.
     #[must_use]
     pub fn paying_from(self, currencies: impl IntoIterator<Item = String>) -> Self {
         Self { currencies: Some(currencies.into_iter().collect()), ..self }
+    }
+
+    /// Of a rail whose accounts of these currencies have the payer's full address.
+    #[must_use]
+    pub fn addressed(self, currencies: impl IntoIterator<Item = String>) -> Self {
+        Self { addressed: Some(currencies.into_iter().collect()), ..self }
     }
 
     /// # Errors
@@ -67,6 +75,10 @@ impl CheckPayout {
         if !self.currencies.as_ref().is_none_or(is_paid) {
             let message = "the bank has no account to pay this currency from";
             return Err(Unpayable { code: "currency_not_served_by_rail", field: "outputAsset", message });
+        }
+        let is_addressed = self.addressed.as_ref().is_none_or(is_paid);
+        if !is_addressed && order.beneficiary.is_some_and(iso20022::instruction::needs_payer_address) {
+            return Err(iso20022::instruction::PAYER_ADDRESS);
         }
         (self.rule)(order)
     }
@@ -134,6 +146,8 @@ pub trait Rail: Send + Sync {
 
 #[cfg(test)]
 mod tests {
+    use dvp_domain::scheme::PayoutMethod;
+
     use super::*;
 
     #[test]
@@ -150,6 +164,21 @@ mod tests {
         let euros = all.paying_from(["EUR".to_owned()]);
         assert_eq!(euros.check(&order("EUR")), Ok(()));
         assert_eq!(euros.check(&order("USD")).unwrap_err().code, "currency_not_served_by_rail");
+        for (account, method, is_paid) in [
+            ("DE89370400440532013000", PayoutMethod::Sepa, true),
+            ("NO9386011117947", PayoutMethod::SepaInstant, true),
+            ("GB82 WEST 1234 5698 7654 32", PayoutMethod::Sepa, false),
+            ("CH9300762011623852957", PayoutMethod::SepaInstant, false),
+            ("GB82WEST12345698765432", PayoutMethod::Swift, true),
+        ] {
+            let (account, payout_method) = (Some(account.to_owned()), Some(method));
+            let to = Beneficiary { account, payout_method, ..Beneficiary::default() };
+            let order = PayoutOrder { beneficiary: Some(&to), ..order("EUR") };
+            let without = euros.clone().addressed(["USD".to_owned()]).check(&order);
+            let refused = without.err().map(|why| why.code);
+            assert_eq!(refused, (!is_paid).then_some("payer_address_missing"), "{to:?}");
+            assert_eq!(euros.clone().addressed(["EUR".to_owned()]).check(&order), Ok(()), "{to:?}");
+        }
         let strict = CheckPayout::new(iso20022::instruction::check_payout);
         assert_eq!(strict.check(&order("EUR")).unwrap_err().code, "beneficiary_details_missing");
     }

@@ -18,14 +18,20 @@ alloy::sol! {
 
 #[derive(Debug, Clone)]
 pub struct PermitDomain {
+    /// The permit contract's own name.
+    pub name: String,
+    pub chain_id: u64,
+    pub verifying_contract: Address,
     /// The domain's hash, equal for all permits.
     separator: B256,
 }
 
 impl PermitDomain {
-    /// `name` is the permit contract's own name; the version is `1`.
+    pub const VERSION: &str = "1";
+
     pub fn new(name: &str, chain_id: u64, verifying_contract: Address) -> Self {
-        Self { separator: domain(name, chain_id, verifying_contract).separator() }
+        let separator = domain(name, chain_id, verifying_contract).separator();
+        Self { name: name.to_owned(), chain_id, verifying_contract, separator }
     }
 
     /// The digest a wallet signs. `None` when an address does not parse.
@@ -65,7 +71,7 @@ impl Signer {
 
 fn domain(name: &str, chain_id: u64, verifying_contract: Address) -> Eip712Domain {
     let name = name.to_owned();
-    eip712_domain! { name: name, version: "1", chain_id: chain_id, verifying_contract: verifying_contract, }
+    eip712_domain! { name: name, version: PermitDomain::VERSION, chain_id: chain_id, verifying_contract: verifying_contract, }
 }
 
 /// The account whose key signed the digest.

@@ -2,6 +2,7 @@
 
 use dvp_domain::screening::ScreeningResult;
 use dvp_domain::settlement::{Happened, IllegalTransition, State};
+use dvp_store::chain::commands;
 use dvp_store::orders::executions::{self, RefType};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::screenings;
@@ -15,7 +16,7 @@ use crate::writer::{Change, Consumed, FixPart, Unit, Work, WriteError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelOutcome {
     Cancelled,
-    /// The settlement has left the accepted state.
+    /// The lock is part of a signed transaction, a later one of its wallet waits behind it, or a rail was called.
     TooLate,
     Unknown,
 }
@@ -24,8 +25,8 @@ pub enum CancelOutcome {
 const STEP_ATTEMPTS: usize = 8;
 
 impl Engine {
-    /// Cancels an execution that is accepted and not yet locking. The FIX part is rendered from `Outcome::Written`
-    /// when the cancellation succeeded; otherwise the caller renders it.
+    /// Cancels an execution whose lock is in no signed transaction yet, and of which no rail was called. The FIX part is
+    /// rendered from `Outcome::Written` when the cancellation succeeded; otherwise the caller renders it.
     pub async fn cancel(
         &self,
         tenant: &Tenant,
@@ -41,8 +42,17 @@ impl Engine {
             let was_held = found.state == State::Accepted
                 && screenings::find_latest(&mut conn, found.terms.reference.as_str()).await?
                     == Some(ScreeningResult::Hold);
+            let is_signed = found.state == State::Locking
+                && !commands::can_withdraw_lock(&mut conn, found.terms.reference.as_str()).await?;
             drop(conn);
-            let is_before = matches!(found.state, State::Accepted | State::Resting);
+            if is_signed {
+                info!(
+                    reference,
+                    "too late to cancel: the lock is signed, or a later one of its wallet waits"
+                );
+                return Ok(CancelOutcome::TooLate);
+            }
+            let is_before = matches!(found.state, State::Accepted | State::Resting | State::Locking);
             if is_before && may_have_begun_there(self, &found).await? {
                 info!(
                     reference,

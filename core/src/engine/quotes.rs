@@ -37,9 +37,11 @@ impl Engine {
 
     /// A locked price, not yet stored. `None`: no liquidity, or a halted chain.
     pub async fn firm_quote(&self, request: &FirmRequest<'_>) -> Result<Option<FirmTerms>, EngineError> {
-        if self.context.is_halted([request.input, request.output]) {
-            return Ok(None);
-        }
+        Ok(self.prices(std::slice::from_ref(request)).await?.pop().flatten())
+    }
+
+    /// What each of these would be locked at now.
+    pub async fn prices(&self, requests: &[FirmRequest<'_>]) -> Result<Vec<Option<FirmTerms>>, EngineError> {
         let liquidity = &self.context.liquidity;
         let holdings = liquidity.balances().read(&self.pool).await?;
         let market = Market {
@@ -48,7 +50,13 @@ impl Engine {
             holdings: holdings.as_ref(),
             now: self.now(),
         };
-        Ok(firm(&market, request, QuoteId::from_unique(ids::draw(self.context.cell).simple())))
+        let price = |request: &FirmRequest<'_>| {
+            if self.context.is_halted([request.input, request.output]) {
+                return None;
+            }
+            firm(&market, request, QuoteId::from_unique(ids::draw(self.context.cell).simple()))
+        };
+        Ok(requests.iter().map(price).collect())
     }
 
     /// Stores an indicative quote's context with its answer.

@@ -1,7 +1,7 @@
 //! Submission: the permit is checked, then the intent is queued for the writer.
 
 use dvp_domain::asset::AssetKind;
-use dvp_domain::intent::IntentRequest;
+use dvp_domain::intent::{IntentRequest, Permit};
 use dvp_domain::permit::{self, PermitDefect};
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
@@ -12,6 +12,7 @@ use super::error::EngineError;
 use super::{Engine, flow};
 use crate::chain::permit::Signer;
 use crate::chain::{WalletFacts, WalletKey};
+use crate::context::ContractSet;
 use crate::trace::{self, SPANS};
 use crate::writer::{
     Done, FixPart, IdempotencyPart, KnownWallet, Outcome, Pending, Refusal, Submission, Unit, UsedKey, Work,
@@ -118,7 +119,10 @@ impl Engine {
         let fine = PermitCheck::Judged(JudgedPermit::without_wallet(Ok(None)));
         let Some(permit) = &request.permit else { return fine };
         let chain = self.context.chain_of_input(request);
-        if let Some(defect) = permit::form_defect(request, &chain.escrow, self.now()) {
+        let earlier = chain.ending.iter().map(|set| set.escrow.as_str());
+        if let Some(defect) =
+            permit::form_defect(request, (chain.taking.escrow.as_str(), earlier), self.now())
+        {
             return refused(defect);
         }
         let token = self.context.registry.resolve(&request.input_asset).and_then(|asset| match &asset.kind {
@@ -131,7 +135,14 @@ impl Engine {
         let recovered = if signer.is_none() { chain.permit.signer(permit) } else { None };
         let is_users = |signer: &Signer| signer.as_str().eq_ignore_ascii_case(&request.user);
         if !signer.or(recovered.as_ref()).is_some_and(is_users) {
-            return refused(PermitDefect::Signer);
+            // Over FIX the spender is not sent: what was signed for an earlier escrow shows in the signer alone.
+            let for_earlier = |set: &ContractSet| {
+                let permit = Permit { spender: set.escrow.clone(), ..permit.clone() };
+                chain.permit.signer(&permit).as_ref().is_some_and(is_users)
+            };
+            let right = chain.taking.escrow.to_ascii_lowercase().parse().ok();
+            let right = right.filter(|_| chain.ending.iter().any(for_earlier));
+            return refused(right.map_or(PermitDefect::Signer, |escrow| PermitDefect::Replaced { escrow }));
         }
         // The chain is queried about registered tokens only; any other token cannot be locked. A halted chain takes no
         // order, and its nodes are not waited for.

@@ -166,7 +166,7 @@ pub async fn carry_out(
     owner: &Owner,
     command: Command,
     idempotency: Option<&WebhookIdempotency>,
-    render: fn(&CommandOutcome) -> StoredResponse,
+    render: fn(&Vault, &CommandOutcome) -> StoredResponse,
 ) -> Result<Answer, WebhookError> {
     let mut tx = conn.begin().await?;
     if let Some((id, fingerprint)) = idempotency
@@ -175,7 +175,7 @@ pub async fn carry_out(
         return kept_answer(vault, id, &kept, fingerprint);
     }
     let outcome = work(&mut tx, vault, owner, command).await?;
-    let response = render(&outcome);
+    let response = render(vault, &outcome);
     if let Some((id, _)) = idempotency {
         let sealed = vault.seal(&seal_owner(id), response.body.as_bytes())?;
         endpoints::store_answer(&mut tx, id, response.status, &sealed).await?;

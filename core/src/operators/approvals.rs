@@ -14,6 +14,7 @@ use dvp_store::operators::approvals::{self as store, Approval, Decision};
 use dvp_store::{PgConnection, StoreError};
 
 use crate::operators::bands::{self, BAND, BandError};
+use crate::operators::bank_parts::{self, BANK_PART, PartError};
 use crate::operators::breaks::{self, BREAK, BreakError};
 use crate::operators::credentials::{self, CREDENTIAL, CredentialError};
 use crate::operators::deposits::{self, DEPOSIT, DepositError};
@@ -24,7 +25,9 @@ use crate::operators::limits::{self, LIMIT, LimitError};
 use crate::operators::makers::{self, MAKER, MakerError};
 use crate::operators::operations::{self, EXECUTION, ResolveError};
 use crate::operators::personal_data::{self, ErasureError, PERSONAL_DATA};
+use crate::operators::received_recalls::{self, RECEIVED_RECALL, ReceivedRecallError};
 use crate::operators::requests::{begin, end as end_transaction, is_same_operator};
+use crate::operators::statements::{self, STATEMENT, UploadError};
 
 /// Why a request was neither approved nor denied.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,12 @@ pub enum ApprovalError {
     Credential(#[from] CredentialError),
     #[error(transparent)]
     Invitation(#[from] InvitationError),
+    #[error(transparent)]
+    Upload(#[from] UploadError),
+    #[error(transparent)]
+    Recall(#[from] ReceivedRecallError),
+    #[error(transparent)]
+    Part(#[from] PartError),
     #[error(transparent)]
     Erasure(#[from] ErasureError),
     #[error(transparent)]
@@ -106,6 +115,9 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
         LEDGER => Ok(ledger_operations::carry_out_requested(conn, request, checker).await?),
         BAND => Ok(bands::carry_out_requested(conn, request).await?),
         DEPOSIT => Ok(deposits::carry_out_requested(conn, request, checker).await?),
+        STATEMENT => Ok(statements::carry_out_requested(conn, request).await?),
+        RECEIVED_RECALL => Ok(received_recalls::carry_out_requested(conn, request).await?),
+        BANK_PART => Ok(bank_parts::carry_out_requested(conn, request).await?),
         BREAK => Ok(breaks::carry_out_requested(conn, request).await?),
         MAKER => Ok(makers::carry_out_requested(conn, request).await?),
         INSTRUCTION => Ok(instructions::carry_out_requested(conn, request).await?),

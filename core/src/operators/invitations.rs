@@ -13,6 +13,7 @@
 
 use chrono::{DateTime, Duration, Utc};
 use dvp_domain::operator::OperatorRole;
+use dvp_store::database::clock;
 use dvp_store::operators::accounts as store;
 use dvp_store::operators::accounts::sessions::{self, NewLink};
 use dvp_store::operators::accounts::tokens;
@@ -296,7 +297,7 @@ pub(crate) async fn carry_out_requested(
 pub fn may_make_link(request: &Approval, checker: &str) -> bool {
     let is_invitation = request.kind == OPERATOR && [INVITE, LINK].contains(&request.action.as_str());
     let is_checker = request.checker.as_deref().is_some_and(|name| is_same_operator(name, checker));
-    let is_recent = request.decided_at.is_some_and(|at| Utc::now() - at < Duration::days(1));
+    let is_recent = request.decided_at.is_some_and(|at| clock::now().to_utc() - at < Duration::days(1));
     is_invitation && is_checker && is_recent && request.state == "approved"
 }
 

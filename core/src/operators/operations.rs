@@ -208,6 +208,9 @@ async fn load(
     if let Action::Fill { input, output } = action {
         check_fill(conn, &execution, [*input, *output]).await?;
     }
+    if *action == Action::ReleasePayee && !bank::is_held(conn, reference).await? {
+        return Err(ResolveError::NotWaiting { state: execution.state.name(), what: action::PAYEE });
+    }
     if *action == Action::CloseContradiction && !bank::is_contradicted(conn, reference).await? {
         let state = execution.state.name();
         return Err(ResolveError::NotWaiting { state, what: "a contradiction to be closed" });
@@ -432,12 +435,13 @@ async fn carry_out(
         }
         (Action::Return { deadline, signatures }, _) => {
             let entity = execution.terms.entity.clone();
-            let chain_id = commands::find_chain(conn, reference).await?;
+            let (chain_id, escrow) = commands::find_lock_place(conn, reference).await?;
             let returns = NewChainCommand {
                 chain_id,
                 reference: reference.to_owned(),
                 intent_id: execution.terms.request.intent_id.clone(),
                 entity: entity.clone(),
+                escrow,
                 command: ChainCommand::ReturnFilled {
                     entity,
                     deadline: *deadline,
@@ -457,6 +461,10 @@ async fn carry_out(
         }
         (Action::CloseRecall, _) => {
             recalls::close(conn, reference).await?;
+            return Ok(());
+        }
+        (Action::ReleasePayee, _) => {
+            bank::release(conn, reference).await?;
             return Ok(());
         }
         (Action::CloseContradiction, _) => {

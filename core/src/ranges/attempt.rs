@@ -180,9 +180,10 @@ async fn prepare(engine: &Engine, execution: Execution) -> Result<FillAttempt, A
 }
 
 async fn deposited(engine: &Engine, terms: &Terms) -> Result<Minor, EngineError> {
-    let chain = engine.context().chain_of(terms)?.chain_id;
+    let chain = engine.context().chain_of(terms)?;
+    let gate = chain.contracts_of(terms)?.gate.as_deref();
     let mut conn = engine.pool().acquire().await?;
-    Ok(deposits::find_total(&mut conn, terms, chain).await?)
+    Ok(deposits::find_total(&mut conn, terms, chain.chain_id, gate).await?)
 }
 
 /// A resting order, to be decided as a new one.

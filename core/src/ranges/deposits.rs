@@ -131,7 +131,7 @@ const fn is_final(reason: Reason) -> bool {
         | Reason::QuoteNotFound
         | Reason::QuoteExpired
         | Reason::QuoteAlreadyUsed
-        | Reason::QuoteMismatch
+        | Reason::QuoteMismatch(_)
         | Reason::NoLiquidity
         | Reason::BelowMinimumOutput
         | Reason::AboveMaximumInput

@@ -159,14 +159,19 @@ pub async fn run_every(engine: &Engine, every: Duration, mut stop: watch::Receiv
 async fn todays(engine: Engine) -> Result<(), EngineError> {
     workers::at(Step::AuditAnchorWrite, in_database(&engine.pool, HEAD)).await?;
     let mut conn = engine.pool.acquire().await?;
-    if let Some(anchor) = anchor(&mut conn, engine.context.chains.home().chain_id).await? {
+    let home = engine.context.chains.home();
+    if let Some(anchor) = anchor(&mut conn, home.chain_id, &home.taking.escrow).await? {
         info!(entry = anchor.seq, "anchoring the head of the audit log");
     }
     Ok(())
 }
 
-/// Hands the head to the relayer. `None`: it was done today, or the log has no new row.
-pub async fn anchor(conn: &mut PgConnection, chain_id: i64) -> Result<Option<Anchor>, StoreError> {
+/// Hands the head to the relayer, for the contracts with this escrow. `None`: it was done today, or the log has no new row.
+pub async fn anchor(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    escrow: &str,
+) -> Result<Option<Anchor>, StoreError> {
     let mut tx = conn.begin().await?;
     let Some(anchor) = store::insert_anchor(&mut tx, chain_id).await? else { return Ok(None) };
     let content_hash = format!("0x{}", hex::encode(&anchor.hash));
@@ -175,6 +180,7 @@ pub async fn anchor(conn: &mut PgConnection, chain_id: i64) -> Result<Option<Anc
         reference: format!("audit:{}", anchor.seq),
         intent_id: String::new(),
         entity: content_hash.clone(),
+        escrow: escrow.to_owned(),
         command: ChainCommand::Anchor { content_hash },
         trace: None,
     };

@@ -358,7 +358,7 @@ fn happened(
         },
         ChainFact::Anchored => Happened::Anchored(Finality {
             tx_hash: fact.tx_hash.clone(),
-            contract_address: chain.anchor.clone(),
+            contract_address: chain.contracts_of(terms).map_err(EngineError::from)?.anchor.clone(),
             chain_id: u64::try_from(fact.chain_id)
                 .map_err(|_| Failed::Unwritable(format!("{} is no chain id", fact.chain_id)))?,
         }),

@@ -48,6 +48,8 @@ const BREATH: Duration = Duration::from_millis(10);
 const LIMIT_USAGE: Duration = Duration::from_secs(90 * 86_400);
 /// How long abandoned orders and unused quotes are kept for operators.
 const ABANDONMENTS: Duration = Duration::from_secs(30 * 86_400);
+/// How long a partner can read its requests.
+const REQUESTS: Duration = Duration::from_secs(7 * 86_400);
 /// How long ended sessions of the console and expired sign-in links are kept; the audit log has every sign-in.
 const CONSOLE_SESSIONS: Duration = Duration::from_secs(90 * 86_400);
 /// For so many days ahead there are partitions: so long may their creation fail without any loss.
@@ -123,6 +125,7 @@ names! {
         PermitHolds = "permit_holds",
         PublishedPermits = "published_permits",
         Abandonments = "abandonments",
+        Requests = "requests",
         QuoteRequests = "quote_requests",
         FirmQuotes = "firm_quotes",
         FixMessages = "fix_messages",
@@ -156,6 +159,7 @@ impl Subject {
             Self::PermitHolds => delete(conn, retention::PERMIT_HOLDS, OUTDATED, ROWS).await,
             Self::PublishedPermits => delete(conn, retention::PUBLISHED_PERMITS, OUTDATED, ROWS).await,
             Self::Abandonments => retention::delete_abandonments(conn, ABANDONMENTS, ROWS).await,
+            Self::Requests => delete(conn, retention::REQUESTS, REQUESTS, ROWS).await,
             Self::QuoteRequests => delete(conn, retention::QUOTE_REQUESTS, ages.quotes, ROWS).await,
             Self::FirmQuotes => delete(conn, retention::FIRM_QUOTES, ages.quotes, ROWS).await,
             Self::FixMessages => delete(conn, retention::FIX_MESSAGES, ages.fix_messages, ROWS).await,

@@ -428,7 +428,10 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
             (Outcome::KeyUsed(UsedKey::Replayed(response)), _) => Some(response.clone()),
             (
                 Outcome::Refused(
-                    Refusal::PartnerDisabled | Refusal::TooManyWaiting | Refusal::CoolingDown(_),
+                    Refusal::PartnerDisabled
+                    | Refusal::TooManyWaiting
+                    | Refusal::CoolingDown(_)
+                    | Refusal::Unpayable(_),
                 )
                 | Outcome::KeyUsed(UsedKey::Conflict | UsedKey::Processing),
                 _,

@@ -274,6 +274,9 @@ async fn connect(place: &BatchContext) -> Result<PgConnection, Failure> {
         ("enable_seqscan", "off"),
         ("enable_hashjoin", "off"),
         ("enable_mergejoin", "off"),
+        // A scan that cannot be avoided has such a cost then that the planner would start parallel workers to read even
+        // five small tables.
+        ("max_parallel_workers_per_gather", "0"),
         ("plan_cache_mode", "force_generic_plan"),
         ("jit", "off"),
     ];

@@ -4,7 +4,10 @@
 use std::collections::{HashMap, HashSet};
 
 use dvp_store::orders::idempotency::{self, RecordId};
-use dvp_store::{StoreError, fix};
+use dvp_store::{
+    StoreError,
+    fix::{self, rows::ClOrdId},
+};
 use sqlx::PgConnection;
 
 use super::unit::{Outcome, Refusal, Unit, UsedKey, Work};
@@ -38,14 +41,13 @@ async fn decide_cl_ord_ids(
     trust: Trust,
     decided: &mut [Option<Outcome>],
 ) -> Result<(), StoreError> {
-    let used_key = |unit: &'_ Unit| -> Option<(String, String)> {
+    let used_key = |unit: &'_ Unit| -> Option<(String, ClOrdId)> {
         let part = unit.fix.as_ref()?;
         Some((part.numbers.session_id.clone(), part.cl_ord_id.clone()?))
     };
-    let keys: Vec<Option<(String, String)>> = units.iter().map(|unit| used_key(unit)).collect();
-    let requested: Vec<(&str, &str)> =
-        keys.iter().flatten().map(|(session, id)| (session.as_str(), id.as_str())).collect();
-    let mut used: HashSet<(String, String)> = HashSet::new();
+    let keys: Vec<Option<(String, ClOrdId)>> = units.iter().map(|unit| used_key(unit)).collect();
+    let requested: Vec<&(String, ClOrdId)> = keys.iter().flatten().collect();
+    let mut used: HashSet<(String, ClOrdId)> = HashSet::new();
     if trust == Trust::Nothing && !requested.is_empty() {
         used.extend(fix::list_used_cl_ord_ids(conn, &requested).await?);
     }

@@ -25,7 +25,7 @@ use dvp_store::orders::receipts::NewReceipt;
 use serde_json::json;
 
 use super::rows::Rows;
-use crate::context::Context;
+use crate::context::{ChainConfig, Context};
 
 /// The record of a settlement: the version after the step, and the sequence of its last event before it.
 #[derive(Clone, Copy)]
@@ -86,9 +86,8 @@ fn new_event(
     sequence: i64,
     Times { occurred_at, observed_at }: Times,
 ) -> Result<NewEvent<String>, StoreError> {
-    let account = terms.request.beneficiary.as_ref().and_then(|b| b.account());
-    let account_hash = account.map(|account| context.vault.account_hash(account));
-    let object = snapshot(terms, &reported.state, reported.kind, account_hash);
+    let object =
+        snapshot(terms, &reported.state, reported.kind, |account| context.vault.account_hash(account));
     let kind: EventType = reported.kind;
     Ok(NewEvent {
         event_id: EventId::from_unique(ids::draw(context.cell)).into(),
@@ -113,11 +112,11 @@ fn gather_effect(
     (version, now): (i64, Timestamp),
 ) -> Result<(), StoreError> {
     let reference = terms.reference.to_string();
-    let chain_id = context.chain_of(terms)?.chain_id;
-    let payout_chain = context.payout_chain_of(terms)?.chain_id;
+    let (chain, payout_chain) = (context.chain_of(terms)?, context.payout_chain_of(terms)?);
+    let chain_id = chain.chain_id;
     let due = |rows: &mut Rows, kind, at: Timestamp| rows.due(kind, &reference, [at, now], after);
     let on = |rows: &mut Rows, chain, command| rows.command(terms, chain, terms.entity.clone(), command);
-    let order = |rows: &mut Rows, command| on(rows, chain_id, command);
+    let order = |rows: &mut Rows, command| on(rows, chain, command);
     match effect {
         Effect::StartAt(at) => due(rows, EffectKind::Lock, *at),
         Effect::CallOfframp => due(rows, EffectKind::Offramp, now),
@@ -131,6 +130,7 @@ fn gather_effect(
             let fill = ChainCommand::Fill { entity: terms.entity.clone(), payout_ref };
             order(rows, fill);
         }
+        Effect::WithdrawLock => rows.locks_withdrawn.push(reference),
         Effect::WithdrawFill => rows.fills_withdrawn.push(reference),
         Effect::Settle => {
             let settle = ChainCommand::Settle { entity: terms.entity.clone(), preimage: None };
@@ -140,10 +140,10 @@ fn gather_effect(
             let cancel = ChainCommand::Cancel { entity: terms.entity.clone() };
             order(rows, cancel);
         }
-        Effect::IssueReceipt => issue_receipt(rows, (terms, chain_id), next, now),
+        Effect::IssueReceipt => issue_receipt(rows, (terms, chain), next, now),
         Effect::PublishPermit => rows.permits_published.extend(PublishedPermit::of(terms, chain_id)),
         Effect::DropTimers => rows.drop_timers(terms, chain_id, next),
-        Effect::Rest => rows.rest(terms, chain_id)?,
+        Effect::Rest => rows.rest(terms, chain)?,
         Effect::EndRest => rows.unrested.push(reference),
         Effect::BringForward(at) => rows.brought_forward.push((reference, at.to_utc())),
         Effect::TransferOnChain => {
@@ -250,12 +250,12 @@ fn transfer_command(
 }
 
 /// The receipt's hash is anchored on the order's chain.
-fn issue_receipt(rows: &mut Rows, (terms, chain_id): (&Terms, i64), next: &State, now: Timestamp) {
+fn issue_receipt(rows: &mut Rows, (terms, chain): (&Terms, &ChainConfig), next: &State, now: Timestamp) {
     let State::Completed { offramp, payout, .. } = next else { return };
     let (receipt, issued_at) =
         unlike(&rows.receipts, now, |at| receipt::issue(terms, offramp.as_ref(), payout, at));
     let content_hash = receipt.content_hash.clone();
-    rows.command(terms, chain_id, content_hash.clone(), ChainCommand::Anchor { content_hash });
+    rows.command(terms, chain, content_hash.clone(), ChainCommand::Anchor { content_hash });
     rows.receipts.push((terms.reference.to_string(), receipt, issued_at));
 }
 

@@ -32,6 +32,7 @@ use dvp_store::orders::ranges::{self, NewRestingRange};
 use dvp_store::orders::receipts::NewReceipt;
 use dvp_store::partners::beneficiaries::Destinations;
 
+use crate::context::ChainConfig;
 use crate::writer::handover::{CLAIM_SECS, Committing, Handover, Payee, Reserved};
 
 /// All rows of a batch except the decided intents and the changed executions.
@@ -69,6 +70,8 @@ pub(super) struct Rows {
     pub commands: Vec<NewChainCommand>,
     /// The orders whose commitment is withdrawn.
     pub fills_withdrawn: Vec<String>,
+    /// Orders whose locks, in no transaction yet, are withdrawn.
+    pub locks_withdrawn: Vec<String>,
     pub postings: Vec<NewPosting>,
     pub receipts: Vec<NewReceipt>,
     pub balances: BTreeMap<BalanceKey, Balance>,
@@ -111,8 +114,9 @@ impl Rows {
     }
 
     /// An order waits for the market, or for the deposit that pays it on this chain.
-    pub(super) fn rest(&mut self, terms: &Terms, chain_id: i64) -> Result<(), StoreError> {
-        self.awaiting.extend(NewDepositWait::of(terms, chain_id)?);
+    pub(super) fn rest(&mut self, terms: &Terms, chain: &ChainConfig) -> Result<(), StoreError> {
+        let gate = chain.contracts_of(terms)?.gate.as_deref();
+        self.awaiting.extend(NewDepositWait::of(terms, chain.chain_id, gate)?);
         let tenant = || Tenant { partner_id: terms.partner_id.to_string(), livemode: terms.livemode };
         self.rested.extend(NewRestingRange::of(terms).map(|rested| (tenant(), rested)));
         Ok(())
@@ -150,9 +154,16 @@ impl Rows {
         }
     }
 
-    pub(super) fn command(&mut self, terms: &Terms, chain_id: i64, entity: String, command: ChainCommand) {
+    pub(super) fn command(
+        &mut self,
+        terms: &Terms,
+        chain: &ChainConfig,
+        entity: String,
+        command: ChainCommand,
+    ) {
         self.commands.push(NewChainCommand {
-            chain_id,
+            chain_id: chain.chain_id,
+            escrow: chain.escrow_of(terms).to_owned(),
             reference: terms.reference.to_string(),
             intent_id: terms.request.intent_id.clone(),
             entity,
@@ -228,6 +239,10 @@ impl Rows {
         effects::end(conn, &self.ended).await?;
         if !self.facts.is_empty() {
             open_facts::consume(conn, &self.facts).await?;
+        }
+        if !self.locks_withdrawn.is_empty() {
+            let references: Vec<&str> = self.locks_withdrawn.iter().map(String::as_str).collect();
+            commands::withdraw_locks(conn, &references).await?;
         }
         if !self.fills_withdrawn.is_empty() {
             let references: Vec<&str> = self.fills_withdrawn.iter().map(String::as_str).collect();

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dvp_domain::asset::{Asset, AssetKind};
-use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::beneficiary::destination::DestinationRefusal;
 use dvp_domain::decision::{Decision, QuoteLookup, Reason, decide};
 use dvp_domain::intent::Bounds;
@@ -164,18 +163,14 @@ fn check_payout(
     submission: &Submission,
     plan: &Plan,
 ) -> Result<(), Unpayable> {
-    let Submission { tenant, request, .. } = submission;
+    let Submission { request, .. } = submission;
     match context.registry.find(&request.output_asset.symbol) {
         Some(Asset { kind: AssetKind::Fiat { .. }, symbol, exponent, .. }) => {
-            let mut payee = request.beneficiary.as_ref();
-            if let Some(account) = payee.filter(|payee| payee.is_reference()).and_then(Beneficiary::account)
-                && let Some(Some(registered)) =
-                    known.destinations.get(&(tenant.partner_id.clone(), account.to_owned()))
-            {
-                payee = Some(registered.payee(symbol).map_err(unpayable)?);
-            }
+            let registered = known.registered(submission);
+            let registered =
+                registered.map(|destination| destination.payee(symbol).map_err(unpayable)).transpose()?;
             context.check_payout.check(&PayoutOrder {
-                beneficiary: payee,
+                beneficiary: registered.or(request.beneficiary.as_ref()),
                 amount: plan.priced.output,
                 currency: symbol,
                 exponent: *exponent,

@@ -13,8 +13,7 @@ use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_domain::trace::TraceContext;
 use dvp_rails::Unpayable;
-use dvp_store::fix::rows::FixOutbound;
-use dvp_store::fix::rows::{FixNumbers, FixRows};
+use dvp_store::fix::rows::{ClOrdId, FixNumbers, FixOutbound, FixRows};
 use dvp_store::orders::abandonments::NewAbandonment;
 use dvp_store::orders::effects::{EffectEnd, EndedEffect};
 use dvp_store::orders::executions::Execution;
@@ -38,7 +37,7 @@ pub struct FixPart {
     pub numbers: FixNumbers,
     /// The ClOrdID that the unit uses. An order whose ClOrdID was used before, by any request of the session, becomes
     /// [`Refusal::DuplicateIntent`] within the commit, without a race.
-    pub cl_ord_id: Option<String>,
+    pub cl_ord_id: Option<ClOrdId>,
     pub render: RenderFix,
     /// The commits that this one continues.
     pub chain: FixChain,
@@ -47,8 +46,8 @@ pub struct FixPart {
 impl FixPart {
     /// The same part, of a unit that uses a ClOrdID.
     #[must_use]
-    pub fn using(self, cl_ord_id: &str) -> Self {
-        Self { cl_ord_id: Some(cl_ord_id.to_owned()), ..self }
+    pub fn using(self, cl_ord_id: &ClOrdId) -> Self {
+        Self { cl_ord_id: Some(cl_ord_id.clone()), ..self }
     }
 }
 

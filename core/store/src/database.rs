@@ -25,6 +25,7 @@ mod address;
 mod availability;
 mod barrier;
 pub mod changes;
+pub mod clock;
 pub mod deployment;
 pub mod fault;
 pub mod health;

@@ -17,7 +17,8 @@ pub mod settings;
 pub mod status;
 
 pub use self::orders::{
-    OwnEvent, Reportable, RoutedEvent, find_order, list_reportable, list_routed, list_used_cl_ord_ids,
+    KnownOrder, OwnEvent, Reportable, RoutedEvent, find_order, find_same_order, list_reportable, list_routed,
+    list_used_cl_ord_ids,
 };
 pub use self::outbound::{count_kept, list_outbound};
 pub use self::parts::apply_parts;

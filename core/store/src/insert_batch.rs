@@ -26,7 +26,7 @@ use crate::ledger::{self, NewPosting};
 use crate::operators::limits;
 use crate::orders::effects::{Claimed, NewEffect};
 use crate::orders::events::NewEvent;
-use crate::orders::executions::bytes32;
+use crate::orders::executions::{bytes20, bytes32};
 use crate::orders::idempotency::{self, RETENTION_HOURS, Record};
 use crate::orders::intents::{IntentRow, tenants};
 use crate::orders::permits::PermitHold;
@@ -126,11 +126,11 @@ receipts as ( \
     select * from unnest({receipt.reference}::text[], {receipt.body}::text[], {receipt.content_hash}::bytea[], \
         {receipt.issued_at}::timestamptz[]) returning 1), \
 commanded as ( \
-    insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace, deposit_until) \
-    select c, r, i, e, k, p, t, to_timestamp(d) \
+    insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload, trace, deposit_until) \
+    select c, r, i, e, a, k, p, t, to_timestamp(d) \
     from unnest({command.chain_id}::int8[], {command.reference}::text[], {command.intent_id}::text[], \
-        {command.entity}::bytea[], {command.kind}::text[], {command.payload}::jsonb[], {command.trace}::text[], \
-        {command.deposit_until}::int8[]) as new (c, r, i, e, k, p, t, d) returning 1) \
+        {command.entity}::bytea[], {command.escrow}::bytea[], {command.kind}::text[], {command.payload}::jsonb[], \
+        {command.trace}::text[], {command.deposit_until}::int8[]) as new (c, r, i, e, a, k, p, t, d) returning 1) \
 select (select count(*) from recorded), array(select id from effects where called), \
        array(select reference from effects where called), array(select kind from effects where called), now(), \
        case when exists (select from effects where not called) then pg_notify('dvp_work', '') end is null, \
@@ -357,15 +357,17 @@ fn bind_receipts(all: &mut Parameters, receipts: &[NewReceipt]) -> Result<(), St
 }
 
 fn bind_commands(all: &mut Parameters, new: &[&NewChainCommand]) -> Result<(), StoreError> {
-    let mut documents = (Vec::new(), Vec::new());
+    let mut documents = (Vec::new(), Vec::new(), Vec::new());
     for command in new {
         documents.0.push(bytes32(&command.entity)?);
         documents.1.push(commands::payload(command)?);
+        documents.2.push(bytes20(&command.escrow)?);
     }
     all.bind("command.chain_id", column(new, |one| one.chain_id))?;
     all.bind("command.reference", column(new, |one| one.reference.as_str()))?;
     all.bind("command.intent_id", column(new, |one| one.intent_id.as_str()))?;
     all.bind("command.entity", documents.0)?;
+    all.bind("command.escrow", documents.2)?;
     all.bind("command.kind", column(new, |one| one.command.kind().as_str()))?;
     all.bind("command.payload", documents.1)?;
     all.bind("command.trace", column(new, |one| one.trace.map(String::from)))?;

@@ -3,3 +3,4 @@
 pub mod beneficiaries;
 pub mod personal;
 pub mod registry;
+pub mod requests;

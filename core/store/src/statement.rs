@@ -37,7 +37,7 @@ macro_rules! tuples {
     };
 }
 
-tuples!(a A, b B, c C, d D, e E, f F, g G, h H, i I, j J, k K, l L, m M, n N, o O, p P, r R, s S);
+tuples!(a A, b B, c C, d D, e E, f F, g G, h H, i I, j J, k K, l L, m M, n N, o O, p P, r R, s S, t T, u U, v V, w W);
 
 // The parameters are encoded before the first wait, so that the futures have none of their types.
 

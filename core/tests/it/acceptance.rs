@@ -303,8 +303,8 @@ async fn an_order_below_the_pairs_minimum_is_no_liquidity_and_reserves_nothing()
 /// Inserts commands of a chain, of one kind and in one state, as of that many orders in progress.
 pub(crate) async fn commands(harness: &Harness, chain_id: i64, kind: &str, state: &str, count: i32) {
     sqlx::query(
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state, done_at) \
-         select $4, $1 || n, 'i', sha256(n::text::bytea), $1, '{}', $2, case when $2 = 'done' then now() end \
+        "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload, state, done_at) \
+         select $4, $1 || n, 'i', sha256(n::text::bytea), decode(repeat('00', 20), 'hex'), $1, '{}', $2, case when $2 = 'done' then now() end \
          from generate_series(1, $3) n",
     )
     .bind(kind)

@@ -8,6 +8,7 @@ use dvp_store::operators::pauses::{self, Decided};
 
 use crate::scenes;
 use dvp_testing::Harness;
+use dvp_testing::market::ESCROW;
 use dvp_testing::wait::wait_past_midnight;
 
 const BY: Decided<'_> = Decided { operator: "jo", reason: "to be sure" };
@@ -92,10 +93,10 @@ async fn the_head_is_anchored_once_a_day_and_a_rewritten_log_is_found() {
     switch(&harness, "north").await;
     let mut conn = harness.pool().acquire().await.unwrap();
     let head = load_head(&mut conn).await.unwrap();
-    let anchored = anchor(&mut conn, 31337).await.unwrap().unwrap();
+    let anchored = anchor(&mut conn, 31337, ESCROW).await.unwrap().unwrap();
     assert_eq!((anchored.seq, &anchored.hash), (head.seq, &head.hash));
     switch(&harness, "south").await;
-    assert_eq!(anchor(&mut conn, 31337).await.unwrap(), None, "today's was handed over");
+    assert_eq!(anchor(&mut conn, 31337, ESCROW).await.unwrap(), None, "today's was handed over");
     let requested = "select count(*) from chain_command where kind = 'anchor' and reference like 'audit:%'";
     assert_eq!(harness.count(requested).await, 1);
     harness.report_fact(&head.hash, &ChainFact::Anchored).await;

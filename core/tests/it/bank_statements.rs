@@ -93,10 +93,10 @@ async fn statements_agree_with_the_ledger_and_each_planted_difference_is_one_bre
     // Money of nobody; posted later, it is somebody's.
     let second = statement(2, closing, vec![line(700, "W7")]);
     send(&scene, "2.xml", &second.render()).await;
-    assert_eq!(breaks(&scene).await, ["unknown_entry - 700"]);
+    assert_eq!(breaks(&scene).await, ["unknown_entry B700 700"]);
     let run = find_last_run(&mut conn, None).await.unwrap().unwrap();
     let found = list_breaks(&mut conn, run.id).await.unwrap();
-    assert_eq!(breaks(&scene).await, ["unknown_entry - 700"], "it stays");
+    assert_eq!(breaks(&scene).await, ["unknown_entry B700 700"], "it stays");
     let run = find_last_run(&mut conn, None).await.unwrap().unwrap();
     let again = list_breaks(&mut conn, run.id).await.unwrap();
     assert_eq!(found[0].first_seen_at, again[0].first_seen_at, "since it was found first");
@@ -260,7 +260,7 @@ async fn a_fee_of_the_bank_is_a_break_until_two_operators_have_posted_it() {
     let fees = vec![line(-350, "monthly"), of_payment(-9_935), of_payment(-15)];
     send(&scene, "2.xml", &statement(2, closing, fees).render()).await;
     let late = Utc::now() + PATIENCE + TimeDelta::seconds(60);
-    let all = ["unknown_entry - -350", "missing_in_ledger exe_x -9935", "missing_in_ledger exe_x -15"]
+    let all = ["unknown_entry B-350 -350", "missing_in_ledger exe_x -9935", "missing_in_ledger exe_x -15"]
         .map(str::to_owned);
     let mut found = breaks_at(&scene, late).await;
     found.sort();

@@ -16,6 +16,7 @@ use dvp_store::partners::beneficiaries::{
 };
 use dvp_testing::Harness;
 use dvp_testing::orders::{Terms, order, order_for};
+use serde_json::json;
 
 use crate::guard::failure_code;
 use crate::scenes;
@@ -132,6 +133,16 @@ async fn a_registered_recipient_is_paid_only_once_verified() {
     };
     assert!(accepts(Some(payee)).is_ok(), "a bank could be ordered to pay it");
     assert_eq!(accepts(registered().beneficiary.as_ref()).unwrap_err().code, "beneficiary_unknown");
+    // Events show the account itself, not the reference: an account has one hash, however an order names it.
+    let shown = "select distinct (object -> 'beneficiary')::text from event where reference = $1";
+    let shown: Vec<(String,)> =
+        sqlx::query_as(shown).bind(&reference).fetch_all(harness.pool()).await.unwrap();
+    let [(shown,)] = shown.as_slice() else { panic!("{shown:?}") };
+    let hash = harness.engine.context().vault.account_hash("000123456789");
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(shown).unwrap(),
+        json!({"nameMasked": "J*** D**", "accountLast4": "6789", "accountHash": hash, "bank": "USABA021000021"})
+    );
     harness.check_books().await;
 }
 

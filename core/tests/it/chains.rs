@@ -57,13 +57,35 @@ async fn a_permit_is_verified_for_its_tokens_chain() {
         Outcome::Refused(Refusal::InvalidPermit(defect)) => defect,
         other => panic!("{other:?}"),
     };
-    assert_eq!(defect(signed_at_home).await, PermitDefect::Spender);
+    assert!(matches!(defect(signed_at_home).await, PermitDefect::Spender { escrow: Some(_) }));
     // The contracts of both chains may have the same addresses: the domain has the chain's id.
     let mut spender_only = order_by(&wallet, 0, &DOLLARS);
     spender_only.input_asset.chain = Some("anvil".into());
     let mut base = on_base(&wallet, order_by(&wallet, 0, &DOLLARS));
     base.permit.as_mut().unwrap().signature = spender_only.permit.unwrap().signature;
     assert_eq!(defect(base).await, PermitDefect::Signer);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_for_replaced_contracts_is_refused_and_names_the_right_escrow() {
+    const NEW: &str = "0x00000000000000000000000000000000000000e9";
+    let mut market = market();
+    let base = &mut market.further_chains[0];
+    base.ending.push(base.taking.clone());
+    base.taking.escrow = NEW.to_owned();
+    let harness = Harness::new(market).await;
+    let wallet = PrivateKeySigner::random();
+    let old = on_base(&wallet, order_by(&wallet, 0, &DOLLARS));
+    // As over FIX, where no spender is sent.
+    let mut unsaid = on_base(&wallet, order_by(&wallet, 0, &DOLLARS));
+    unsaid.permit.as_mut().unwrap().spender = NEW.to_owned();
+    for request in [old, unsaid] {
+        let Outcome::Refused(Refusal::InvalidPermit(defect)) = harness.submit(request).await else {
+            panic!("accepted")
+        };
+        assert_eq!(defect, PermitDefect::Replaced { escrow: NEW.parse().unwrap() });
+        assert!(defect.to_string().contains(NEW), "{defect}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

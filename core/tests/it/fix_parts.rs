@@ -27,6 +27,7 @@ fn part(before: u64, after: u64, seqs: &[u64]) -> (FixNumbers, FixRows) {
         msg_type: if seq % 5 == 0 { "S" } else { "8" }.into(),
         body: format!("17=e{seq}\u{1}").into_bytes(),
         sending_time: 1,
+        fraction_digits: 3,
     });
     let rows = FixRows { outbound: outbound.collect(), ..FixRows::default() };
     let numbers = FixNumbers {

@@ -46,7 +46,7 @@ pub(crate) async fn entity_of(harness: &Harness, reference: &str) -> Vec<u8> {
 
 pub(crate) async fn failure_code(harness: &Harness, reference: &str) -> String {
     let view = harness.view(reference).await;
-    view.failure.unwrap().code
+    view.failure.unwrap().exact_code().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! Operators' postings to the ledger, with four eyes, against a real database.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use dvp_core::ledger::reconciliation::wallets::{InFlight, TokenBalances, compare_wallets};
 use dvp_core::operators::approvals::{ApprovalError, approve, deny};
@@ -223,8 +225,8 @@ impl TokenBalances for Escrowed {
         CHAIN
     }
 
-    fn escrow(&self) -> String {
-        ESCROW.to_owned()
+    fn escrows(&self) -> BTreeSet<String> {
+        BTreeSet::from([ESCROW.to_owned()])
     }
 
     async fn balance(&self, _: &str, _: &str) -> Result<i128, StoreError> {

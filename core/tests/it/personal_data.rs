@@ -87,8 +87,8 @@ async fn surround(harness: &Harness, reference: &str) {
          from execution where reference = $1",
         "insert into screening (reference, verdict, source, detail) values ($1, 'hold', 'list', 'FEATHERSTONE, W')",
         "insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, currency, exponent, \
-                                   status, staged_file, reason_text) \
-         values ('e' || $1, $1, $1, 'm' || $1, 'b' || $1, 1, 'USD', 2, 'paid', 'f', 'to Wilhelmina  Featherstone, 000777666555')",
+                                   status, staged_file, payee_name, reason_text) \
+         values ('e' || $1, $1, $1, 'm' || $1, 'b' || $1, 1, 'USD', 2, 'paid', 'f', 'Featherstone Wilhelmina', 'to Wilhelmina  Featherstone, 000777666555')",
         "insert into bank_message (execution, digest, said, direction, message, file) \
          values ($1, sha256(convert_to($1, 'UTF8')), 'payment ordered', 'out', 'pain.001.001.09', 'f.xml')",
         "insert into bank_document (digest, content) \

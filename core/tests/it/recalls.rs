@@ -50,7 +50,7 @@ async fn paid(suffix: &str) -> (BankScene, String) {
 async fn alarms(scene: &BankScene) -> Vec<String> {
     let mut conn = scene.harness.pool().acquire().await.unwrap();
     let found: Vec<BankAlarm> = bank::list_alarms(&mut conn, 10).await.unwrap();
-    found.into_iter().filter(|one| !one.is_file).map(|one| one.alarm).collect()
+    found.into_iter().filter(|one| one.about == "payment").map(|one| one.alarm).collect()
 }
 
 fn refused(decided: Result<bool, ResolveError>) -> String {

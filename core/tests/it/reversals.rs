@@ -62,7 +62,7 @@ async fn a_returned_payment_is_owed_and_a_break_until_two_operators_resolve_it()
         assert_eq!(harness.events(&reference).await.last().unwrap(), "payout.reversed");
         let view = harness.view(&reference).await;
         assert_eq!(view.status, ExecutionStatus::Failed);
-        assert_eq!(view.failure.unwrap().code, "beneficiary_account_closed");
+        assert_eq!(view.failure.unwrap().exact_code(), "beneficiary_account_closed");
         let last = serde_json::to_value(view.events.last().unwrap()).unwrap();
         assert_eq!(
             (&last["state"], &last["isTerminal"], &last["isReversible"]),

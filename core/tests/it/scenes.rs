@@ -209,7 +209,13 @@ pub(crate) async fn fix_session(pool: &PgPool, tenant: &Tenant, client: &str) ->
 
 /// The part of a session's message that advances the outbound number and stores a report.
 pub(crate) fn part_of(session_id: &str, chain: &FixChain, before: u64, body: &[u8]) -> FixPart {
-    let report = FixOutbound { seq: before, msg_type: "8".into(), body: body.to_vec(), sending_time: 0 };
+    let report = FixOutbound {
+        seq: before,
+        msg_type: "8".into(),
+        body: body.to_vec(),
+        sending_time: 0,
+        fraction_digits: 3,
+    };
     let rows = FixRows { outbound: vec![report], ..FixRows::default() };
     FixPart {
         numbers: FixNumbers {
@@ -239,6 +245,7 @@ pub(crate) fn unnumbered(mut part: FixPart) -> FixPart {
 pub(crate) fn unwritable_part_of(session_id: &str, chain: &FixChain, before: u64) -> FixPart {
     let order = FixOrder {
         cl_ord_id: "a\0b".into(),
+        trading_day: 0,
         reference: None,
         intent_id: "i".into(),
         details: serde_json::json!({}),

@@ -239,7 +239,7 @@ async fn an_order_that_passes_after_its_price_has_lapsed_is_refused_by_name() {
         harness.wait_for_state(reference, "failed").await;
         assert_eq!(harness.events(reference).await, ["intent.accepted", "intent.failed"]);
     }
-    let lapsed = "select count(*) from event where object->'failure'->>'code' = 'price_lapsed'";
+    let lapsed = "select count(*) from event where object->'failure'->>'detail' = 'price_lapsed'";
     assert_eq!(harness.count(lapsed).await, 2);
     assert_eq!(harness.count("select count(*) from chain_command").await, 0);
     assert_eq!(harness.count("select sum(reserved)::bigint from account_balance").await, 0);

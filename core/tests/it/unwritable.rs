@@ -63,6 +63,7 @@ async fn two_hundred_bad_units_of_a_session_cost_few_transactions() {
 fn parking_part_of(session: &str, chain: &FixChain, before: u64) -> FixPart {
     let parked = ParkedOrder {
         cl_ord_id: "parked".into(),
+        trading_day: 0,
         message: b"35=D".to_vec(),
         received_at: Utc::now(),
         bounds: order("1").bounds,

@@ -107,6 +107,46 @@ async fn cancelling_releases_everything_and_only_while_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_cancelled_until_its_lock_is_in_a_transaction_or_another_waits_behind_it() {
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let mut references = Vec::new();
+    for _ in 0..3 {
+        let reference = harness.accept(order("000123456789")).await.reference;
+        harness.wait_for_state(&reference, "locking").await;
+        references.push(reference);
+    }
+    let cancel = async |n: usize| harness.engine.cancel(&harness.tenant, &references[n], None).await.unwrap();
+    // In a transaction that nobody has sent yet, and in one that had failed.
+    let account = "insert into relayer_account (chain_id, signer, next_nonce) \
+                   select chain_id, decode(repeat('0c', 20), 'hex'), 0 from chain_command where reference = $1";
+    let signed = "insert into nonce_slot (chain_id, signer, nonce, kind, gas) \
+                  select chain_id, decode(repeat('0c', 20), 'hex'), id, kind, 1 from chain_command where reference = $1";
+    let carried = "insert into slot_command (chain_id, signer, nonce, command_id, live) \
+                   select chain_id, decode(repeat('0c', 20), 'hex'), id, id, false from chain_command where reference = $1";
+    for statement in [account, signed, carried] {
+        sqlx::query(statement).bind(&references[0]).execute(harness.pool()).await.unwrap();
+    }
+    assert_eq!(cancel(0).await, CancelOutcome::TooLate);
+    // The next permit of the wallet could not be used without this one.
+    let later = "insert into permit_use (chain_id, owner, nonce, token, amount, reference) \
+                 select chain_id, owner, nonce + 1, token, amount, $1 || '-later' from permit_use where reference = $1";
+    sqlx::query(later).bind(&references[1]).execute(harness.pool()).await.unwrap();
+    assert_eq!(cancel(1).await, CancelOutcome::TooLate);
+    let gone = "delete from permit_use where reference like '%-later'";
+    sqlx::query(gone).execute(harness.pool()).await.unwrap();
+    for n in [1, 2] {
+        assert_eq!(cancel(n).await, CancelOutcome::Cancelled);
+        assert_eq!(cancel(n).await, CancelOutcome::TooLate);
+        assert_eq!(harness.events(&references[n]).await, ["intent.accepted", "intent.cancelled"]);
+    }
+    let withdrawn = "select count(*) from chain_command where state = 'failed' and kind = 'create'";
+    assert_eq!(harness.count(withdrawn).await, 2);
+    assert_eq!(harness.count("select count(*) from permit_use").await, 1);
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn amounts_keep_every_digit_of_u128() {
     let harness = scenes::harness().await;
     let mut huge = order_of(u128::MAX, "000123456789");

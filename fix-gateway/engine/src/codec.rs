@@ -4,6 +4,7 @@
 //! [`encode`] writes one. None of them knows a dictionary, and none allocates once its buffers have grown.
 
 mod encode;
+mod encoding;
 mod framer;
 mod message;
 mod msg_type;
@@ -14,6 +15,7 @@ pub(crate) mod tests;
 mod text;
 
 pub use encode::{Body, Head, encode};
+pub use encoding::{Encoding, NoEncoding};
 pub use framer::{Framed, Framer};
 pub use message::{Field, Message, MessageRef};
 pub use msg_type::MsgType;

@@ -15,4 +15,4 @@ pub mod tag;
 pub mod time;
 
 pub use seq::SeqNum;
-pub use time::UtcNanos;
+pub use time::{Precision, Stamp, UtcNanos};

@@ -218,6 +218,20 @@ impl Schedule {
         }
     }
 
+    /// The trading day of an instant, as the days from 1970-01-01 to its date. It begins at the time of day at which
+    /// windows start, in that zone, on each day of the week; at midnight in UTC without a window.
+    pub fn trading_day(&self, at: UtcNanos) -> i64 {
+        let days_in_utc = i64::try_from(at.0 / 86_400_000_000_000).unwrap_or(i64::MAX);
+        let begun = |start: &Boundary| {
+            let instant = Timestamp::from_nanosecond(i128::from(at.0)).ok()?;
+            let today = start.date_of(instant);
+            let dates = (-2..=1).rev().filter_map(|days| today.checked_add(Span::new().days(days)).ok());
+            let has_begun = |date: &Date| start.on(*date).is_some_and(|begin| begin <= instant);
+            dates.filter(has_begun).map(|date| i64::from(days_since_1970(date))).next()
+        };
+        self.start().and_then(begun).unwrap_or(days_in_utc)
+    }
+
     /// `today` moved by `days`, when a session starts on that date.
     fn start_date(&self, today: Date, days: i64) -> Option<Date> {
         let date = today.checked_add(Span::new().try_days(days).ok()?).ok()?;

@@ -31,21 +31,33 @@ mod violation;
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 pub use config::SessionConfig;
-pub use inbound::{business_reject, reversed_route};
+pub use inbound::{Discarded, business_reject, reversed_route};
+pub use logon::LogonFault;
 pub use output::{Credentials, Output, ResendSlice, Stored, Transmit};
 pub use violation::{Violation, WireResponse};
 
 use crate::{
-    SeqNum, UtcNanos,
+    SeqNum, Stamp, UtcNanos,
     codec::{Body, Head, Message, MsgType, encode},
     tag,
 };
 
-/// Both clocks, read once by the driver per turn: `mono` for timers, `utc` for SendingTime(52).
+/// The clocks, read once by the driver per turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
+    /// For timers.
     pub mono: Instant,
+    /// For SendingTime(52).
     pub utc: UtcNanos,
+    /// For the session's schedule: `utc`, unless a sandbox is ahead of it.
+    pub calendar: UtcNanos,
+}
+
+impl Now {
+    /// Both clocks, and no sandbox that is ahead.
+    pub const fn of(mono: Instant, utc: UtcNanos) -> Self {
+        Self { mono, utc, calendar: utc }
+    }
 }
 
 /// Buffers kept for the bodies of messages to come.
@@ -275,7 +287,8 @@ impl Session {
             orig_sending_time: message.orig_sending_time,
             last_processed: self.config.last_msg_seq_num_processed.then(|| self.durable_in.previous()),
         };
-        encode(&head, &message.body, out);
+        let encoded = self.config.rules.encoding.encoded(&message.body);
+        encode(&head, encoded.as_ref().unwrap_or(&message.body), out);
     }
 
     /// An empty body, with the buffer of one that was given back if there is one.
@@ -320,9 +333,19 @@ impl Session {
             // Counted from now on already, so that a timer in the same turn does not send it again.
             link.last_sent = link.last_sent.max(sent);
         }
-        let sending_time = self.now.utc;
+        let sending_time = self.stamp();
         self.put_out(Transmit { seq, msg_type, body, sending_time, orig_sending_time: None });
         seq
+    }
+
+    /// Now, as the session's messages have it.
+    fn stamp(&self) -> Stamp {
+        self.stamp_of(self.now.utc)
+    }
+
+    /// A time, as the session's messages have it.
+    pub fn stamp_of(&self, time: UtcNanos) -> Stamp {
+        Stamp { time, precision: self.config.time_precision }
     }
 
     fn persist(&mut self) {

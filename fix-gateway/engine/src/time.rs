@@ -26,34 +26,129 @@ impl UtcNanos {
         days.checked_mul(DAY)?.checked_mul(NANOS)?.checked_add(time).map(Self)
     }
 
-    /// `YYYYMMDD-HH:MM:SS.sss`.
-    pub fn millis_text(self) -> [u8; 21] {
+    /// `YYYYMMDD-HH:MM:SS`, and after a point the digits of the fraction, the rest of which is cut.
+    pub fn text(self, precision: Precision) -> TimeText {
         let seconds = self.0 / NANOS;
         let (year, month, day) = civil_from_days(seconds / DAY);
         let of_day = seconds % DAY;
-        let mut out = *b"00000000-00:00:00.000";
-        write_two(&mut out, 0, year / 100);
-        write_two(&mut out, 2, year);
-        write_two(&mut out, 4, month);
-        write_two(&mut out, 6, day);
-        write_two(&mut out, 9, of_day / 3600);
-        write_two(&mut out, 12, of_day / 60 % 60);
-        write_two(&mut out, 15, of_day % 60);
-        let millis = self.0 % NANOS / 1_000_000;
-        out[18] = digit(millis / 100);
-        write_two(&mut out, 19, millis);
-        out
+        let mut bytes = *b"00000000-00:00:00.000000000";
+        write_two(&mut bytes, 0, year / 100);
+        write_two(&mut bytes, 2, year);
+        write_two(&mut bytes, 4, month);
+        write_two(&mut bytes, 6, day);
+        write_two(&mut bytes, 9, of_day / 3600);
+        write_two(&mut bytes, 12, of_day / 60 % 60);
+        write_two(&mut bytes, 15, of_day % 60);
+        let nanos = self.0 % NANOS;
+        bytes[18] = digit(nanos / 100_000_000);
+        write_two(&mut bytes, 19, nanos / 1_000_000);
+        if matches!(precision, Precision::Micros | Precision::Nanos) {
+            write_two(&mut bytes, 21, nanos / 10_000);
+            bytes[23] = digit(nanos / 1000);
+            bytes[24] = digit(nanos / 100);
+            write_two(&mut bytes, 25, nanos);
+        }
+        TimeText { bytes, precision }
     }
 
     /// `YYYYMMDD-HH:MM:SS.sss`.
     pub fn to_millis_text(self) -> String {
-        self.millis_text().into_iter().map(char::from).collect()
+        self.text(Precision::Millis).as_ref().iter().copied().map(char::from).collect()
+    }
+}
+
+/// The fraction of a second that a session's timestamps have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    Seconds,
+    #[default]
+    Millis,
+    Micros,
+    Nanos,
+}
+
+/// Not the name of a [`Precision`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not seconds, millis, micros or nanos")]
+pub struct NoPrecision;
+
+impl Precision {
+    const ALL: [Self; 4] = [Self::Seconds, Self::Millis, Self::Micros, Self::Nanos];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds",
+            Self::Millis => "millis",
+            Self::Micros => "micros",
+            Self::Nanos => "nanos",
+        }
+    }
+
+    /// The digits after the point; without any there is no point.
+    pub const fn digits(self) -> u8 {
+        match self {
+            Self::Seconds => 0,
+            Self::Millis => 3,
+            Self::Micros => 6,
+            Self::Nanos => 9,
+        }
+    }
+
+    pub fn of_digits(digits: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|precision| precision.digits() == digits)
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = NoPrecision;
+
+    fn from_str(text: &str) -> Result<Self, NoPrecision> {
+        Self::ALL.into_iter().find(|precision| precision.as_str() == text).ok_or(NoPrecision)
+    }
+}
+
+/// A time as a message has it. One that is sent again keeps the precision that it was first sent with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    pub time: UtcNanos,
+    pub precision: Precision,
+}
+
+impl Stamp {
+    pub fn text(self) -> TimeText {
+        self.time.text(self.precision)
+    }
+}
+
+/// With milliseconds.
+impl From<UtcNanos> for Stamp {
+    fn from(time: UtcNanos) -> Self {
+        Self { time, precision: Precision::Millis }
+    }
+}
+
+/// A UTCTimestamp as text.
+#[derive(Debug, Clone, Copy)]
+pub struct TimeText {
+    bytes: [u8; 27],
+    precision: Precision,
+}
+
+impl AsRef<[u8]> for TimeText {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        match self.precision {
+            Precision::Seconds => &self.bytes[..17],
+            Precision::Millis => &self.bytes[..21],
+            Precision::Micros => &self.bytes[..24],
+            Precision::Nanos => &self.bytes,
+        }
     }
 }
 
 /// Writes the last two digits of `value`.
 #[inline]
-fn write_two(out: &mut [u8; 21], at: usize, value: u64) {
+fn write_two(out: &mut [u8; 27], at: usize, value: u64) {
     /// All numbers of two digits.
     static PAIRS: [[u8; 2]; 100] = {
         let mut pairs = [[0; 2]; 100];
@@ -169,6 +264,25 @@ mod tests {
         }
         assert_eq!(UtcNanos::parse(b"19700102-00:00:01.000000002"), Some(UtcNanos((DAY + 1) * NANOS + 2)));
         assert_eq!(UtcNanos::parse(b"20161231-23:59:60"), UtcNanos::parse(b"20170101-00:00:00"));
+    }
+
+    #[test]
+    fn a_time_has_the_fraction_of_its_precision() {
+        let time = UtcNanos::parse(b"20261130-23:59:59.012345678").unwrap();
+        for (name, text) in [
+            ("seconds", "20261130-23:59:59"),
+            ("millis", "20261130-23:59:59.012"),
+            ("micros", "20261130-23:59:59.012345"),
+            ("nanos", "20261130-23:59:59.012345678"),
+        ] {
+            let precision: Precision = name.parse().unwrap();
+            assert_eq!(time.text(precision).as_ref(), text.as_bytes());
+            assert_eq!(
+                (precision.as_str(), Precision::of_digits(precision.digits())),
+                (name, Some(precision))
+            );
+        }
+        assert_eq!("days".parse::<Precision>(), Err(NoPrecision));
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Path {
             seq: SeqNum(seq),
             sender_comp_id: "ACME",
             target_comp_id: "DVP",
-            sending_time: self.now.utc,
+            sending_time: self.now.utc.into(),
             orig_sending_time: None,
             last_processed: None,
         };
@@ -125,7 +125,7 @@ fn an_order_is_processed_without_allocations() {
         reason = "an arbitrary origin: std has no other way to make an Instant"
     )]
     let mono = Instant::now();
-    let mut path = Path::new(Now { mono, utc: UtcNanos(1_800_000_000_000_000_000) });
+    let mut path = Path::new(Now::of(mono, UtcNanos(1_800_000_000_000_000_000)));
     path.run(2..2 + WARM_UP);
     // The harness's own thread is counted, too, when it happens to run: the cost of a message shows in every round.
     let mut next = 2 + WARM_UP;

@@ -34,6 +34,13 @@ pub struct SessionKey {
     pub our_comp_id: String,
 }
 
+/// As sessions are named: `FIX.4.4:DVP->ACME`.
+impl std::fmt::Display for SessionKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}->{}", self.begin_string, self.our_comp_id, self.peer_comp_id)
+    }
+}
+
 impl SessionKey {
     pub fn of_session(config: &SessionConfig) -> Self {
         Self {

@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::{ACCEPT_PAUSE, ATTACH_WAIT, Directory, SessionKey, first_message};
 use crate::{
-    connection::{Attach, Connection, Pass},
+    connection::{Attach, Connection, Pass, read},
     forward::{Forwarding, Verdict},
     gate::Origin,
 };
@@ -96,11 +96,17 @@ async fn admit(
         connection.send(&[Verdict::NotHere.code()]).await;
         return;
     };
-    let admission = match entry.gatekeeper.admit(&logon, &origin).await {
+    let admission = match entry.gatekeeper.admit(&read(entry.gatekeeper.encoding(), &logon), &origin).await {
         Ok(admission) => admission,
         Err(reason) => {
             info!(peer = %origin.addr, %process, %reason, "forwarded connection refused");
-            connection.send(&[Verdict::Refused(reason).code()]).await;
+            if reason.is_told() {
+                // As if it were the session's: the peer gets the answer of an owner.
+                connection.send(&[Verdict::Admitted.code()]).await;
+                connection.refuse(&logon, &reason.to_string()).await;
+            } else {
+                connection.send(&[Verdict::Refused(reason).code()]).await;
+            }
             return;
         }
     };
@@ -112,5 +118,5 @@ async fn admit(
     // The session's bytes follow the verdict.
     connection.send(&[Verdict::Admitted.code()]).await;
     let pass = Pass { gatekeeper: entry.gatekeeper, origin, admission };
-    place.send(Attach { connection, logon, pass, stopping: Some(stopping) });
+    place.send(Attach::new(connection, logon, pass, Some(stopping)));
 }

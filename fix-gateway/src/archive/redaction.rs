@@ -121,7 +121,7 @@ mod tests {
             seq: SeqNum(7),
             sender_comp_id: "ACME",
             target_comp_id: "DVP",
-            sending_time: UtcNanos(1_700_000_000_000_000_000),
+            sending_time: UtcNanos(1_700_000_000_000_000_000).into(),
             orig_sending_time: None,
             last_processed: None,
         };

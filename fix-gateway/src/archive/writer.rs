@@ -7,7 +7,7 @@ use std::{
 };
 
 use chrono::NaiveDate;
-use dvp_fix::codec::Parser;
+use dvp_fix::codec::{Encoding, Message, MessageRef, Parser};
 use dvp_store::{
     Fault, PgPool, StoreError,
     database::changes::{Announcer, Subject},
@@ -118,8 +118,15 @@ impl Writer {
             let frame = chunk.bytes.get(begin..place.end).unwrap_or_default();
             begin = place.end;
             // Every frame was parsed or encoded by this process.
-            if let Ok(message) = self.parser.parse(frame) {
-                rows.push(archived(&chunk.session, place.is_outbound, place.at, message));
+            let encoding = if place.is_outbound { chunk.encoding } else { Encoding::Utf8 };
+            let Ok(message) = self.parser.parse(frame) else { continue };
+            let mut row = |message: MessageRef<'_>| {
+                rows.push(archived(&chunk.session, place.is_outbound, place.at, message))
+            };
+            if encoding.is_plain(frame) {
+                row(message);
+            } else if let Ok(utf8) = Message::parse(&encoding.decoded(message)) {
+                row(utf8.view());
             }
         }
     }

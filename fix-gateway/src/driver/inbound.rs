@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use dvp_fix::{
-    SeqNum,
-    codec::{Garbled, MessageRef},
-    tag,
-};
+use dvp_fix::{SeqNum, codec::MessageRef, tag};
 use tracing::{debug, warn};
 
 use super::{Broken, CloseReason, Driver, OUT_MAX, peer::Admitted};
-use crate::{application::Application, connection::Inbound};
+use crate::{
+    application::Application,
+    connection::{Frame, Inbound},
+};
 
 /// When one message took longer than this, durable output is written before the next one is processed.
 const UNWRITTEN_MAX: Duration = Duration::from_millis(5);
@@ -94,9 +93,9 @@ impl<A: Application> Driver<A> {
         self.out.is_done() && self.fetch.is_none() && !self.session.is_resending()
     }
 
-    async fn frame(&mut self, frame: Result<MessageRef<'_>, Garbled>) -> Result<(), Broken> {
+    async fn frame(&mut self, frame: Frame<'_>) -> Result<(), Broken> {
         match frame {
-            Ok(message) => {
+            Frame::Message(message) => {
                 let now = self.now;
                 let Some(peer) = &mut self.peer else { return Ok(()) };
                 let admitted = peer.count(message.msg_type(), now.mono);
@@ -120,7 +119,17 @@ impl<A: Application> Driver<A> {
                 }
                 Ok(())
             }
-            Err(error) => {
+            Frame::TooLong(Some(discarded)) => {
+                warn!(session = self.name, seq = %discarded.seq, "a message that is too long was discarded");
+                self.session.handle_discarded(self.now, &discarded);
+                self.drain(None).await
+            }
+            Frame::TooLong(None) => {
+                debug!(session = self.name, "a message that is too long and garbled was discarded");
+                self.session.handle_garbled(self.now);
+                self.drain(None).await
+            }
+            Frame::Garbled(error) => {
                 debug!(session = self.name, %error, "garbled message ignored");
                 self.session.handle_garbled(self.now);
                 self.drain(None).await

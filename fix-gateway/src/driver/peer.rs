@@ -53,7 +53,7 @@ impl Peer {
         stopping: Option<CancellationToken>,
         now: Now,
     ) -> Self {
-        let Now { mono: now, utc: since } = now;
+        let Now { mono: now, utc: since, .. } = now;
         let limiter = Limiter::new(pass.admission.limits, now);
         let (read, resent) = (Bucket::new(now), Bucket::new(now));
         let stopping = stopping.map(|stopping| Box::pin(stopping.cancelled_owned()));

@@ -115,6 +115,7 @@ pub(super) mod tests {
     pub(in crate::feed) fn order() -> FixOrder {
         FixOrder {
             cl_ord_id: "order".to_owned(),
+            trading_day: 0,
             reference: Some("exe_1".to_owned()),
             intent_id: "intent".to_owned(),
             details: serde_json::Value::Null,

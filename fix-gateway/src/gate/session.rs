@@ -3,7 +3,10 @@
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use dvp_core::engine::Engine;
-use dvp_fix::{codec::Message, tag};
+use dvp_fix::{
+    codec::{Encoding, Message},
+    tag,
+};
 use dvp_store::{
     StoreError,
     fix::{
@@ -15,12 +18,20 @@ use ipnet::IpNet;
 use tracing::warn;
 
 use super::{Admission, Deciding, Gatekeeper, Lockouts, NotAdmitted, Origin, signature};
-use crate::{clock, limits::MessageLimits, tls::PeerCertificate};
+use crate::{
+    clock,
+    limits::MessageLimits,
+    session_config::{Terms, session_config},
+    tls::PeerCertificate,
+};
 
 /// One session's gate.
 pub(crate) struct SessionGate {
     engine: Engine,
     session_id: String,
+    /// Those that its driver was started with.
+    terms: Terms,
+    encoding: Encoding,
     lockouts: Arc<Lockouts>,
 }
 
@@ -34,11 +45,21 @@ impl Gatekeeper for SessionGate {
     fn admit<'a>(&'a self, logon: &'a Message, origin: &'a Origin) -> Deciding<'a> {
         Box::pin(self.decide(logon, origin))
     }
+
+    fn encoding(&self) -> Encoding {
+        self.encoding
+    }
 }
 
 impl SessionGate {
-    pub(crate) const fn new(engine: Engine, session_id: String, lockouts: Arc<Lockouts>) -> Self {
-        Self { engine, session_id, lockouts }
+    pub(crate) const fn new(
+        engine: Engine,
+        session_id: String,
+        terms: Terms,
+        encoding: Encoding,
+        lockouts: Arc<Lockouts>,
+    ) -> Self {
+        Self { engine, session_id, terms, encoding, lockouts }
     }
 
     async fn decide(&self, logon: &Message, origin: &Origin) -> Result<Admission, NotAdmitted> {
@@ -57,6 +78,15 @@ impl SessionGate {
         if logon.get(tag::NEW_PASSWORD).is_some() || logon.get(tag::ENCRYPTED_NEW_PASSWORD).is_some() {
             return Err(NotAdmitted::NewPassword);
         }
+        if Terms::of(&session, &settings) != self.terms {
+            // The session is about to be started with its new terms; until then its peer connects again.
+            return Err(NotAdmitted::Unavailable);
+        }
+        let config = session_config(&session, &settings).map_err(|error| {
+            warn!(session = self.session_id, %error, "the session cannot be run");
+            NotAdmitted::Unavailable
+        })?;
+        config.check_logon(logon.view(), clock::now().utc).map_err(NotAdmitted::Logon)?;
         Ok(Admission { limits: limits(&settings) })
     }
 

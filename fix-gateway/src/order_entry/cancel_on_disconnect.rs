@@ -76,7 +76,7 @@ impl OrderEntry {
         // Set before the look, so that it also holds when the look fails.
         self.cancel_on_disconnect.due = Some(Instant::now() + LOOK_AGAIN);
         let mut conn = self.connection().await?;
-        let mut resting = fix_reports::list_resting(&mut conn, &self.session, LOOK_MAX).await?;
+        let mut resting = fix_reports::list_cancellable(&mut conn, &self.session, None, LOOK_MAX).await?;
         drop(conn);
         resting.retain(|reference| !self.cancel_on_disconnect.unwritable.contains(reference));
         let pause = if resting.is_empty() { self.cancel_on_disconnect.pause * 2 } else { LOOK_AGAIN };

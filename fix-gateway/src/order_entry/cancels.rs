@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use dvp_core::engine::CancelOutcome;
 use dvp_fix::codec::{MessageRef, MsgType};
-use dvp_store::fix::{
-    self as store,
-    rows::{FixOrder, FixRows},
-};
+use dvp_store::fix::rows::{ClOrdId, FixOrder, FixRows};
 use tracing::{Instrument as _, info_span};
 
 use super::{
@@ -17,8 +14,8 @@ use super::{
 use crate::{
     application::{Commit, Numbers, Turn, Unavailable},
     orders::{
-        facts::{CancelRefusal, Details, OrderFacts},
-        fields,
+        facts::{CancelRefusal, Details, OrderFacts, route},
+        fields::{self, IgnoreList},
         report::{self, CancelRejected, Ids, ReportContent},
         tags,
     },
@@ -29,13 +26,21 @@ use crate::{
 pub(super) struct Named<'a> {
     pub(super) cl_ord_id: &'a str,
     pub(super) orig_cl_ord_id: &'a str,
+    trading_day: i32,
+    message: MessageRef<'a>,
 }
 
 impl<'a> Named<'a> {
     /// A request whose identifiers an OrderCancelReject could not repeat gets a BusinessMessageReject.
-    fn of(message: MessageRef<'a>) -> Result<Self, fields::FieldFault> {
+    fn of(message: MessageRef<'a>, trading_day: i32) -> Result<Self, fields::FieldFault> {
         let cl_ord_id = fields::id(message, tags::CL_ORD_ID)?;
-        Ok(Self { cl_ord_id, orig_cl_ord_id: fields::id(message, tags::ORIG_CL_ORD_ID)? })
+        let orig_cl_ord_id = fields::id(message, tags::ORIG_CL_ORD_ID)?;
+        Ok(Self { cl_ord_id, orig_cl_ord_id, trading_day, message })
+    }
+
+    /// The request's ClOrdID, as it is used.
+    pub(super) fn used(self) -> ClOrdId {
+        ClOrdId { id: self.cl_ord_id.to_owned(), trading_day: self.trading_day }
     }
 }
 
@@ -46,13 +51,15 @@ impl OrderEntry {
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
-        let named = match Named::of(message) {
+        let now = slot.at.time;
+        let named = match Named::of(message, self.days.day(now)) {
             Ok(named) => named,
             Err(fault) => return self.refuse_fields(message, (slot, numbers), &fault).await,
         };
-        let order = self.find_order(named.orig_cl_ord_id).await?;
+        let order = self.newest(named.orig_cl_ord_id, Some(message)).await?;
+        let (order, day) = order.map_or((None, 0), |(order, day)| (Some(order), day));
         let known = order.as_ref().and_then(|order| Some((order, order_facts(order)?)));
-        if let Some(used) = self.find_order(named.cl_ord_id).await? {
+        if let Some(used) = self.used(named.cl_ord_id, message, now).await? {
             return match known {
                 Some((order, facts))
                     if is_repetition(message) && facts.cancelled_by.as_deref() == Some(named.cl_ord_id) =>
@@ -68,6 +75,11 @@ impl OrderEntry {
                 }
             };
         }
+        if order.is_some() && self.may_be_earlier(named.cl_ord_id, message, day, now).await? {
+            let refusal = CancelRefusal::Field("may be of an earlier trading day than the order".to_owned());
+            let rows = self.refuse_cancel(named, slot, order.as_ref(), refusal).await?;
+            return self.write(numbers, FixRows { orders: Vec::new(), ..rows }).await;
+        }
         let is_parked = self.parked.has(named.orig_cl_ord_id);
         let known = known.filter(|(order, facts)| {
             // Cancelled before settlement began, or too late.
@@ -75,7 +87,7 @@ impl OrderEntry {
         });
         let refusal = match &known {
             None => Some(CancelRefusal::UnknownOrder),
-            Some((order, facts)) => misfit(message, order, facts),
+            Some((order, facts)) => misfit(message, &self.ignored, order, facts),
         };
         match (known, refusal) {
             (Some((order, facts)), None) if is_parked => {
@@ -121,12 +133,12 @@ impl OrderEntry {
         let body = report::execution_report(self.version, &facts, &ReportContent::Canceled(None), &ids);
         let rows = FixRows {
             outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)],
-            orders: vec![cancel_order(cl_ord_id, &order.cl_ord_id, None)],
+            orders: vec![cancel_order(&named.used(), &order.cl_ord_id, None)],
             updates: vec![FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() }],
             ..FixRows::default()
         };
         let outbound = rows.outbound.clone();
-        let part = self.part(numbers, Arc::new(move |_| rows.clone())).using(cl_ord_id);
+        let part = self.part(numbers, Arc::new(move |_| rows.clone())).using(&named.used());
         match self.engine.cancel(&self.tenant, &reference, Some(part)).await {
             Ok(CancelOutcome::Cancelled) => Ok(Box::pin(std::future::ready(transmissible(outbound)))),
             Ok(CancelOutcome::TooLate) => {
@@ -149,11 +161,12 @@ impl OrderEntry {
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
-        let named = match Named::of(message) {
+        let now = slot.at.time;
+        let named = match Named::of(message, self.days.day(now)) {
             Ok(named) => named,
             Err(fault) => return self.refuse_fields(message, (slot, numbers), &fault).await,
         };
-        let is_used = self.find_order(named.cl_ord_id).await?.is_some();
+        let is_used = self.used(named.cl_ord_id, message, now).await?.is_some();
         let order = self.find_order(named.orig_cl_ord_id).await?;
         let rows = self.refuse_cancel(named, slot, order.as_ref(), CancelRefusal::NoReplacement).await?;
         if is_used {
@@ -171,7 +184,7 @@ impl OrderEntry {
         rows: FixRows,
     ) -> Result<Commit, Unavailable> {
         let part = self.part(numbers, Arc::new(move |_| rows.clone()));
-        self.queue(part.using(named.cl_ord_id)).await
+        self.queue(part.using(&named.used())).await
     }
 
     async fn refuse_cancel(
@@ -192,21 +205,15 @@ impl OrderEntry {
             ord_status: latest.as_ref().map_or("8", report::ord_status),
             refusal: refusal.clone(),
             at: slot.at,
+            route: route(named.message),
         };
         let body = report::cancel_reject(self.version, &rejected);
-        let orders = vec![cancel_order(named.cl_ord_id, named.orig_cl_ord_id, Some(refusal))];
+        let orders = vec![cancel_order(&named.used(), named.orig_cl_ord_id, Some(refusal))];
         Ok(FixRows {
             outbound: vec![slot.holds(MsgType::ORDER_CANCEL_REJECT, body)],
             orders,
             ..FixRows::default()
         })
-    }
-
-    /// The order or request with a ClOrdID, or else the parked order with it.
-    pub(super) async fn find_order(&self, cl_ord_id: &str) -> Result<Option<FixOrder>, Unavailable> {
-        let mut conn = self.connection().await?;
-        let stored = store::find_order(&mut conn, &self.session.session_id, cl_ord_id).await?;
-        Ok(stored.or_else(|| self.parked_order(cl_ord_id)))
     }
 }
 
@@ -221,8 +228,13 @@ fn refused_before(used: &FixOrder, named: Named<'_>) -> Option<CancelRefusal> {
 }
 
 /// A field of the request that does not match this order: the request was meant for another order.
-fn misfit(message: MessageRef<'_>, order: &FixOrder, facts: &OrderFacts) -> Option<CancelRefusal> {
-    if let Err(fault) = fields::check(message) {
+fn misfit(
+    message: MessageRef<'_>,
+    ignored: &IgnoreList,
+    order: &FixOrder,
+    facts: &OrderFacts,
+) -> Option<CancelRefusal> {
+    if let Err(fault) = fields::check(message, ignored) {
         return Some(CancelRefusal::Field(fault.to_string()));
     }
     let differs = |tag, value: Option<&str>| {

@@ -3,21 +3,18 @@
 //! A copy has the ExecID of the original. For orders that came by REST, ClOrdID(11) is their clientReference, or else
 //! their intentId.
 
-use dvp_domain::{asset::Registry, event::EventType, snapshot::IntentSnapshot};
-use dvp_fix::codec::MsgType;
-use dvp_store::{
-    fix::{
-        reports as fix_reports,
-        rows::{FixOrder, FixOutbound},
-    },
-    orders::events::StoredEvent,
+use dvp_domain::{event::EventType, fees::FeeItem, snapshot::IntentSnapshot};
+use dvp_store::fix::{
+    reports::{self as fix_reports, CopiedEvent},
+    rows::FixOutbound,
 };
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{
     OrderEntry, PAGE, PageReports,
     events::occurred_at,
-    rows::{Slot, order_facts},
+    rows::{deducted, order_facts},
 };
 use crate::{
     application::{Turn, Unavailable},
@@ -32,17 +29,15 @@ impl OrderEntry {
         let mut conn = self.connection().await?;
         let page = fix_reports::list_copied(&mut conn, &self.session, self.feed_position, PAGE).await?;
         drop(conn);
-        let reports = page.events.iter().map(|(event, order)| self.copy(turn, event, order.as_ref()));
+        let reports = page.events.iter().flat_map(|copied| self.copies(turn, copied));
         let has_more = page.position > self.feed_position;
         Ok(PageReports { outbound: reports.collect(), position: page.position, has_more })
     }
 
-    fn copy(&self, turn: &mut Turn<'_>, stored: &StoredEvent, order: Option<&FixOrder>) -> FixOutbound {
-        let slot = Slot { seq: turn.reserve(), at: turn.sending_time() };
+    fn copies(&self, turn: &mut Turn<'_>, (stored, order, fees): &CopiedEvent) -> Vec<FixOutbound> {
         let event = &stored.event;
-        let facts = order
-            .and_then(order_facts)
-            .unwrap_or_else(|| facts_of(&event.object, &self.engine.context().registry));
+        let order = order.as_ref();
+        let facts = order.and_then(order_facts).unwrap_or_else(|| facts_of(&event.object, fees));
         let content =
             ReportContent::of_event(event.kind, &event.object, &facts, (&event.reference, event.sequence));
         let named = order.map(|order| order.cl_ord_id.as_str());
@@ -57,29 +52,24 @@ impl OrderEntry {
                 || format!("{}.{}", event.reference, event.sequence),
                 |request| format!("{}.c.{request}", event.reference),
             ),
-            at: occurred_at(stored),
+            at: occurred_at(stored, turn),
             is_status: false,
         };
-        slot.holds(MsgType::EXECUTION_REPORT, report::execution_report(self.version, &facts, &content, &ids))
+        self.with_rest(turn, &facts, &content, ids, true)
     }
 }
 
-/// An order's words, of an intent that was not given in them: from its snapshot.
-fn facts_of(object: &Value, registry: &Registry) -> OrderFacts {
+/// The words of an order that came otherwise, from its snapshot: it sells its input.
+fn facts_of(object: &Value, fees: &Value) -> OrderFacts {
     let Some(IntentSnapshot { input, output, .. }) = report::snapshot(object) else {
         return OrderFacts::default();
     };
-    let is_purchase =
-        registry.pairs.iter().any(|pair| pair.base == output.currency && pair.quote == input.asset);
-    let (symbol, side, quantity, exponent) = if is_purchase {
-        (format!("{}/{}", output.currency, input.asset), "1", output.amount_minor, output.exponent)
-    } else {
-        (format!("{}/{}", input.asset, output.currency), "2", input.amount_minor, input.exponent)
-    };
+    let fees = Vec::<FeeItem>::deserialize(fees).unwrap_or_default();
     OrderFacts {
-        symbol,
-        side: side.to_owned(),
-        order_qty: quantity.to_decimal_string(exponent),
+        symbol: format!("{}/{}", input.asset, output.currency),
+        side: "2".to_owned(),
+        order_qty: input.amount_minor.to_decimal_string(input.exponent),
+        fees: deducted(&fees),
         ..OrderFacts::default()
     }
 }

@@ -1,7 +1,7 @@
 //! The feed's events to reports about the session's own orders.
 
 use dvp_domain::event::EventType;
-use dvp_fix::{UtcNanos, codec::MsgType};
+use dvp_fix::{Stamp, UtcNanos, codec::MsgType};
 use dvp_store::{
     fix::{
         self as store, Reportable,
@@ -12,7 +12,7 @@ use dvp_store::{
 use tracing::info;
 
 use super::{
-    OrderEntry, PAGE, PageReports, REPORTED_AT_ONCE,
+    OrderEntry, PAGE, PageReports, REPORTED_AT_ONCE, Version,
     rows::{Slot, order_facts},
 };
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
     orders::{
         facts::OrderFacts,
         report::{self, Ids, ReportContent},
+        tags,
     },
 };
 
@@ -64,38 +65,53 @@ impl OrderEntry {
                 page
             }
         };
-        let reports = page.events.iter().filter_map(|(event, order)| self.event_report(turn, event, order));
+        let reports = page.events.iter().flat_map(|(event, order)| self.event_reports(turn, event, order));
         Ok(PageReports { outbound: reports.collect(), position: page.position, has_more: page.has_more })
     }
 
-    fn event_report(
-        &self,
-        turn: &mut Turn<'_>,
-        stored: &StoredEvent,
-        order: &FixOrder,
-    ) -> Option<FixOutbound> {
-        let (facts, content) = Self::reportable(stored, order)?;
-        let slot = Slot { seq: turn.reserve(), at: turn.sending_time() };
+    /// The event's report, and the one that follows it at once.
+    fn event_reports(&self, turn: &mut Turn<'_>, stored: &StoredEvent, order: &FixOrder) -> Vec<FixOutbound> {
+        let Some((facts, content)) = Self::reportable(stored, order) else { return Vec::new() };
         let ids = Ids {
             cl_ord_id: &order.cl_ord_id,
             orig_cl_ord_id: None,
             order_id: &stored.event.reference,
             exec_id: format!("{}.{}", stored.event.reference, stored.event.sequence),
-            at: occurred_at(stored),
+            at: occurred_at(stored, turn),
             is_status: false,
         };
-        info!(intent_id = %order.intent_id, event = stored.event.kind.as_str(), seq = %slot.seq, "report");
-        Some(
-            slot.holds(
-                MsgType::EXECUTION_REPORT,
-                report::execution_report(self.version, &facts, &content, &ids),
-            ),
-        )
+        info!(intent_id = %order.intent_id, event = stored.event.kind.as_str(), "report");
+        self.with_rest(turn, &facts, &content, ids, false)
+    }
+
+    /// A report, and of a fill of less than the order's quantity the end of the rest.
+    pub(super) fn with_rest(
+        &self,
+        turn: &mut Turn<'_>,
+        facts: &OrderFacts,
+        content: &ReportContent,
+        ids: Ids<'_>,
+        is_copy: bool,
+    ) -> Vec<FixOutbound> {
+        let mut report = |content: &ReportContent, ids: &Ids<'_>| {
+            let slot = Slot { seq: turn.reserve(), at: turn.sending_time() };
+            let body = report::execution_report(self.version, facts, content, ids);
+            // FIX 4.2 has no CopyMsgIndicator.
+            let is_marked = is_copy && self.version == Version::Fix44;
+            let mark = is_marked.then_some("Y");
+            slot.holds(MsgType::EXECUTION_REPORT, body.maybe(tags::COPY_MSG_INDICATOR, mark))
+        };
+        let first = report(content, &ids);
+        let rest = content.rest(facts).map(|rest| {
+            let ids = Ids { exec_id: format!("{}.r", ids.exec_id), ..ids };
+            report(&rest, &ids)
+        });
+        std::iter::once(first).chain(rest).collect()
     }
 }
 
 /// TransactTime(60) of an event's report.
-pub(super) fn occurred_at(stored: &StoredEvent) -> UtcNanos {
-    let millis = u64::try_from(stored.event.occurred_at.timestamp_millis()).unwrap_or(0);
-    UtcNanos(millis.saturating_mul(1_000_000))
+pub(super) fn occurred_at(stored: &StoredEvent, turn: &Turn<'_>) -> Stamp {
+    let micros = u64::try_from(stored.event.occurred_at.timestamp_micros()).unwrap_or(0);
+    Stamp { time: UtcNanos(micros.saturating_mul(1000)), ..turn.sending_time() }
 }

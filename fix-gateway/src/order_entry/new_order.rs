@@ -14,7 +14,8 @@ use tracing::{Instrument as _, info, info_span};
 
 use super::{
     OrderEntry,
-    rows::{Slot, is_repetition, order_facts},
+    rows::{Slot, is_repetition},
+    trading_day::Known,
 };
 use crate::{
     application::{Commit, Turn, Unavailable},
@@ -22,6 +23,7 @@ use crate::{
         facts::{OrderFacts, Rejection},
         fields,
         parse::{self, AtMarket},
+        report::ReportContent,
         tags,
     },
 };
@@ -39,22 +41,24 @@ impl OrderEntry {
             }
         };
         let facts = OrderFacts::of(message);
-        if is_repetition(message)
-            && let Some(order) = self.find_order(&cl_ord_id).await?
-            && let Some(known) = order_facts(&order)
-            && known.is_repeated_by(message)
-        {
-            let (slot, numbers) = Slot::take(turn);
-            return self.report_again(&order, &known, slot, numbers).await;
+        let now = turn.sending_time().time;
+        match self.known_as(&cl_ord_id, message, now).await? {
+            Known::Order(known) => {
+                let (slot, numbers) = Slot::take(turn);
+                return self.report_again(&known.0, &known.1, slot, numbers).await;
+            }
+            Known::Refused(content) => return self.refuse_order(&cl_ord_id, &facts, &content, turn).await,
+            Known::Nothing => {}
         }
         if self.parked.has(&cl_ord_id) {
-            return self.refuse_duplicate(&cl_ord_id, &facts, turn).await;
+            return self.refuse_order(&cl_ord_id, &facts, &ReportContent::duplicate(), turn).await;
         }
+        let cl_ord_id = self.days.used_at(&cl_ord_id, now);
         let quoted = self.quoted(message).await?;
-        let parsed = self
-            .ages
-            .check(message, is_repetition(message), turn.sending_time())
-            .and_then(|()| self.read_order(message, quoted.as_ref(), context::now(), AtMarket::Now));
+        let parsed = self.ages.check(message, is_repetition(message), now, self.version).and_then(|()| {
+            let trading_day = cl_ord_id.trading_day;
+            self.read_order(message, quoted.as_ref(), context::now(), AtMarket::Now, trading_day)
+        });
         match parsed {
             Ok(order) => {
                 let span = info_span!(
@@ -69,7 +73,12 @@ impl OrderEntry {
                 trace::within(context, self.place(message, order, facts, turn)).instrument(span).await
             }
             Err(rejection) => {
-                info!(session = self.session.session_id, cl_ord_id, reason = rejection.text, "order refused");
+                info!(
+                    session = self.session.session_id,
+                    cl_ord_id = cl_ord_id.id,
+                    reason = rejection.text,
+                    "order refused"
+                );
                 let (slot, numbers) = Slot::take(turn);
                 let render = self.outcome_renderer(slot, cl_ord_id.clone(), facts, Some(rejection), false);
                 self.queue(self.part(numbers, render).using(&cl_ord_id)).await
@@ -84,6 +93,7 @@ impl OrderEntry {
         quoted: Option<&FirmTerms>,
         received_at: Timestamp,
         at_market: AtMarket,
+        trading_day: i32,
     ) -> Result<parse::Order, Rejection> {
         let context = self.engine.context();
         let snapshot = context.liquidity.snapshot();
@@ -96,7 +106,16 @@ impl OrderEntry {
         let session = &self.session;
         parse::order(
             message,
-            &parse::OrderContext { session, chains: &context.chains, market, quoted, received_at, at_market },
+            &parse::OrderContext {
+                session,
+                chains: &context.chains,
+                market,
+                quoted,
+                received_at,
+                at_market,
+                ignored: &self.ignored,
+                trading_day,
+            },
         )
     }
 

@@ -21,7 +21,7 @@ use dvp_domain::trace::TraceContext;
 use dvp_fix::codec::{Message, MessageRef, MsgType};
 use dvp_store::fix::{
     parked as fix_parked,
-    rows::{FixOrder, FixRows, ParkedOrder, Parking},
+    rows::{ClOrdId, FixOrder, FixRows, ParkedOrder, Parking},
 };
 use metrics::gauge;
 use tokio::task::JoinSet;
@@ -49,6 +49,8 @@ use crate::{
 /// A parked order of a wallet with on-chain funds.
 pub(super) struct Parked {
     message: Message,
+    /// Of its ClOrdID.
+    trading_day: i32,
     /// The parsed order as of its arrival.
     read: Result<Order, Rejection>,
     facts: OrderFacts,
@@ -119,19 +121,23 @@ impl OrderEntry {
             PermitCheck::Judged(permit) => (permit.wallet().cloned(), true),
             PermitCheck::UnknownWallet(wallet) => (Some(wallet.clone()), false),
         };
-        let arrival = self.parked.waiting.arrival(&order.cl_ord_id, wallet.as_ref(), is_known);
+        let arrival = self.parked.waiting.arrival(&order.cl_ord_id.id, wallet.as_ref(), is_known);
         match (arrival, check, wallet) {
             (Arrival::Proceeds, PermitCheck::Judged(permit), _) => {
                 let at = Slot::take(turn);
                 self.submit((order, facts), permit, at, false).await
             }
             (Arrival::Waits | Arrival::Proceeds, _, Some(wallet)) => {
-                if self.find_order(&order.cl_ord_id).await?.is_some() {
-                    return self.refuse_duplicate(&order.cl_ord_id, &facts, turn).await;
+                let now = turn.sending_time().time;
+                if self.used(&order.cl_ord_id.id, message, now).await?.is_some() {
+                    let duplicate = ReportContent::duplicate();
+                    return self.refuse_order(&order.cl_ord_id.id, &facts, &duplicate, turn).await;
                 }
                 self.park(message, order, facts, wallet, turn).await
             }
-            (Arrival::IsDuplicate, _, _) => self.refuse_duplicate(&order.cl_ord_id, &facts, turn).await,
+            (Arrival::IsDuplicate, _, _) => {
+                self.refuse_order(&order.cl_ord_id.id, &facts, &ReportContent::duplicate(), turn).await
+            }
             (Arrival::IsTooMany | Arrival::Waits | Arrival::Proceeds, _, _) => {
                 self.fails(Failure::Unavailable);
                 let text = "too many orders wait for their wallets, try again";
@@ -140,24 +146,24 @@ impl OrderEntry {
         }
     }
 
-    /// Rejects an order whose ClOrdID belongs to another order.
-    pub(super) async fn refuse_duplicate(
+    /// Rejects an order whose ClOrdID belongs to another order, or may: it is not used by this one.
+    pub(super) async fn refuse_order(
         &self,
         cl_ord_id: &str,
         facts: &OrderFacts,
+        content: &ReportContent,
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
-        let intent_id = intent_id(&self.session.session_id, cl_ord_id);
         let ids = Ids {
             cl_ord_id,
             orig_cl_ord_id: None,
             order_id: "NONE",
-            exec_id: format!("{intent_id}.{}", slot.unique()),
+            exec_id: self.exec_id_of_none(cl_ord_id, slot),
             at: slot.at,
             is_status: false,
         };
-        let body = report::execution_report(self.version, facts, &ReportContent::duplicate(), &ids);
+        let body = report::execution_report(self.version, facts, content, &ids);
         let outbound = vec![slot.holds(MsgType::EXECUTION_REPORT, body)];
         self.write(numbers, FixRows { outbound, ..FixRows::default() }).await
     }
@@ -171,7 +177,8 @@ impl OrderEntry {
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let parked = ParkedOrder {
-            cl_ord_id: order.cl_ord_id.clone(),
+            cl_ord_id: order.cl_ord_id.id.clone(),
+            trading_day: order.cl_ord_id.trading_day,
             message: message.bytes().to_vec(),
             received_at: order.received_at.to_utc(),
             bounds: order.request.bounds,
@@ -180,14 +187,14 @@ impl OrderEntry {
         let commit = figures::parking(self.write(turn.numbers(), rows).await?);
         info!(
             session = self.session.session_id,
-            cl_ord_id = order.cl_ord_id,
+            cl_ord_id = order.cl_ord_id.id,
             wallet = wallet.owner,
             "order parked for a wallet look-up"
         );
-        let cl_ord_id = order.cl_ord_id.clone();
+        let ClOrdId { id: cl_ord_id, trading_day } = order.cl_ord_id.clone();
         let unanswered = self.unanswered.take().unwrap_or_else(Unanswered::begin);
         let (message, trace) = (message.to_owned(), trace::current());
-        let parked = Parked { message, read: Ok(order), facts, trace, unanswered };
+        let parked = Parked { message, trading_day, read: Ok(order), facts, trace, unanswered };
         self.wait_for(cl_ord_id, wallet, parked);
         Ok(commit)
     }
@@ -219,7 +226,7 @@ impl OrderEntry {
         let rows = fix_parked::list(&mut conn, &self.session.session_id).await?;
         drop(conn);
         self.parked.clear();
-        for ParkedOrder { cl_ord_id, message, received_at, bounds } in rows {
+        for ParkedOrder { cl_ord_id, trading_day, message, received_at, bounds } in rows {
             let Ok(message) = Message::parse(&message) else {
                 error!(
                     session = self.session.session_id,
@@ -233,7 +240,7 @@ impl OrderEntry {
             let quoted = self.quoted(message.view()).await?;
             // By the prices of its arrival: present ones may be worse for it.
             let at_market = AtMarket::Arrived(bounds);
-            let read = self.read_order(message.view(), quoted.as_ref(), received_at, at_market);
+            let read = self.read_order(message.view(), quoted.as_ref(), received_at, at_market, trading_day);
             let check = read
                 .as_ref()
                 .ok()
@@ -243,7 +250,8 @@ impl OrderEntry {
                 Some(PermitCheck::Judged(permit)) => permit.wallet().cloned(),
                 None => None,
             };
-            let parked = Parked { message, read, facts, trace: None, unanswered: Unanswered::begin() };
+            let unanswered = Unanswered::begin();
+            let parked = Parked { message, trading_day, read, facts, trace: None, unanswered };
             match wallet {
                 Some(wallet) => self.wait_for(cl_ord_id, wallet, parked),
                 None => self.decide_next(cl_ord_id, parked),
@@ -280,7 +288,7 @@ impl OrderEntry {
             return Ok(None);
         }
         let Waiter { cl_ord_id, wallet, order, .. } = waiter;
-        let Parked { message, read, facts, trace: placed, mut unanswered } = order;
+        let Parked { message, trading_day, read, facts, trace: placed, mut unanswered } = order;
         let span = info_span!(
             "fix_parked_order",
             session = self.session.session_id,
@@ -308,6 +316,7 @@ impl OrderEntry {
                 Ok(order) => order,
                 Err(rejection) => {
                     info!(reason = rejection.text, "order refused");
+                    let cl_ord_id = ClOrdId { id: cl_ord_id, trading_day };
                     let render = self.outcome_renderer(slot, cl_ord_id.clone(), facts, Some(rejection), true);
                     return self.queue(self.part(numbers, render).using(&cl_ord_id)).await;
                 }
@@ -352,12 +361,21 @@ impl OrderEntry {
     }
 
     fn parked_as_order(&self, waiter: &Waiter<Parked, Answer>) -> FixOrder {
+        let cl_ord_id = ClOrdId { id: waiter.cl_ord_id.clone(), trading_day: waiter.order.trading_day };
         FixOrder {
-            cl_ord_id: waiter.cl_ord_id.clone(),
             reference: None,
-            intent_id: intent_id(&self.session.session_id, &waiter.cl_ord_id),
+            intent_id: intent_id(&self.session.session_id, &cl_ord_id),
+            cl_ord_id: cl_ord_id.id,
+            trading_day: cl_ord_id.trading_day,
             details: to_json(&Details::Order(Box::new(waiter.order.facts.clone()))),
         }
+    }
+
+    /// A parked order is cancelled, and decided no more.
+    pub(super) fn forget_parked(&mut self, cl_ord_id: &str) {
+        self.parked.waiting.take(cl_ord_id);
+        self.show_parked();
+        info!(session = self.session.session_id, cl_ord_id, "parked order cancelled");
     }
 
     /// Cancels a parked order before it is submitted.
@@ -369,9 +387,7 @@ impl OrderEntry {
         slot: Slot,
         numbers: Numbers,
     ) -> Result<Commit, Unavailable> {
-        self.parked.waiting.take(&order.cl_ord_id);
-        self.show_parked();
-        info!(session = self.session.session_id, cl_ord_id = order.cl_ord_id, "parked order cancelled");
+        self.forget_parked(&order.cl_ord_id);
         let facts = OrderFacts { cancelled_by: Some(named.cl_ord_id.to_owned()), ..facts };
         let ids = Ids {
             cl_ord_id: named.cl_ord_id,
@@ -385,11 +401,11 @@ impl OrderEntry {
         let ended = FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() };
         let rows = FixRows {
             outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)],
-            orders: vec![ended, cancel_order(named.cl_ord_id, named.orig_cl_ord_id, None)],
+            orders: vec![ended, cancel_order(&named.used(), named.orig_cl_ord_id, None)],
             parking: vec![Parking::Decide { cl_ord_id: order.cl_ord_id.clone() }],
             ..FixRows::default()
         };
         let part = self.part(numbers, Arc::new(move |_| rows.clone()));
-        self.queue(part.using(named.cl_ord_id)).await
+        self.queue(part.using(&named.used())).await
     }
 }

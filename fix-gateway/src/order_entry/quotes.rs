@@ -12,10 +12,13 @@ use crate::{
     application::{Commit, Numbers, Turn, Unavailable},
     orders::{
         fields,
-        quote::{Asked, NoQuote, QuoteRequest},
+        quote::{Asked, NoQuote, QuoteRequest, Requested, two_way},
         tags,
     },
 };
+
+/// What a request hears whose prices cannot be had now.
+pub(super) const NOT_AVAILABLE: &str = "not available, try again";
 
 impl OrderEntry {
     pub(super) async fn quote_request(
@@ -27,8 +30,10 @@ impl OrderEntry {
         if let Err(fault) = fields::id(message, tags::QUOTE_REQ_ID) {
             return self.refuse_fields(message, (slot, numbers), &fault).await;
         }
-        let parsed = match QuoteRequest::of(message, &self.engine.context().registry) {
-            Ok(parsed) => parsed,
+        let registry = &self.engine.context().registry;
+        let parsed = match QuoteRequest::of(message, self.version, registry, &self.ignored) {
+            Ok(Requested::Firm(parsed)) => parsed,
+            Ok(Requested::TwoWay(both)) => return self.two_way_quote(message, slot, numbers, both).await,
             Err(refusal) => return self.refuse_quote(message, slot, numbers, refusal).await,
         };
         let terms = match self.engine.firm_quote(&parsed.request()).await {
@@ -36,7 +41,7 @@ impl OrderEntry {
             Ok(None) => return self.refuse_quote(message, slot, numbers, NoQuote::NoLiquidity).await,
             Err(error) => {
                 warn!(%error, "quote request rejected");
-                return self.refuse_message(message, (slot, numbers), 4, "not available, try again").await;
+                return self.refuse_message(message, (slot, numbers), 4, NOT_AVAILABLE).await;
             }
         };
         let Some(body) = parsed.quoted(self.version, message, &terms, slot.at) else {
@@ -59,6 +64,32 @@ impl OrderEntry {
         });
         let part = self.part(numbers, render);
         self.keep_quote(NewFirmQuote { tenant: self.tenant.clone(), request_id, terms }, part).await
+    }
+
+    /// Both sides at once, with no promise: nothing is stored but the message.
+    async fn two_way_quote(
+        &self,
+        message: MessageRef<'_>,
+        slot: Slot,
+        numbers: Numbers,
+        both: [QuoteRequest<'_>; 2],
+    ) -> Result<Commit, Unavailable> {
+        let terms = match self.engine.prices(&both.each_ref().map(QuoteRequest::request)).await {
+            Ok(terms) => terms,
+            Err(error) => {
+                warn!(%error, "quote request rejected");
+                return self.refuse_message(message, (slot, numbers), 4, NOT_AVAILABLE).await;
+            }
+        };
+        let mut levels = both.iter().zip(&terms).map(|(side, terms)| side.level(terms.as_ref()?));
+        let (bid, offer) = (levels.next().flatten(), levels.next().flatten());
+        if bid.is_none() && offer.is_none() {
+            return self.refuse_quote(message, slot, numbers, NoQuote::NoLiquidity).await;
+        }
+        let id = format!("indicative.{}", slot.unique());
+        let outbound =
+            vec![slot.holds(MsgType::QUOTE, two_way(message, [bid.as_ref(), offer.as_ref()], &id, slot.at))];
+        self.write(numbers, FixRows { outbound, ..FixRows::default() }).await
     }
 
     async fn keep_quote(&self, quote: NewFirmQuote, part: FixPart) -> Result<Commit, Unavailable> {

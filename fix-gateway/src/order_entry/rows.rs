@@ -6,12 +6,12 @@ use dvp_domain::{
     plan::plan_id,
 };
 use dvp_fix::{
-    SeqNum, UtcNanos,
+    Precision, SeqNum, Stamp, UtcNanos,
     codec::{Body, MessageRef, MsgType},
     session::Stored,
     tag,
 };
-use dvp_store::fix::rows::{FixOrder, FixOutbound, FixRows};
+use dvp_store::fix::rows::{ClOrdId, FixOrder, FixOutbound, FixRows};
 
 use crate::{
     application::{Numbers, Turn, Unavailable},
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct Slot {
     pub(super) seq: SeqNum,
-    pub(super) at: UtcNanos,
+    pub(super) at: Stamp,
 }
 
 impl Slot {
@@ -42,7 +42,7 @@ impl Slot {
 
     /// A unique part of an ExecID(17): numbers restart at a reset, times do not.
     pub(super) fn unique(self) -> String {
-        format!("{}.{}", self.at.0, self.seq)
+        format!("{}.{}", self.at.time.0, self.seq)
     }
 
     pub(super) fn holds(self, msg_type: MsgType, body: Body) -> FixOutbound {
@@ -50,7 +50,8 @@ impl Slot {
             seq: self.seq.0,
             msg_type: msg_type.as_str().to_owned(),
             body: body.into_bytes(),
-            sending_time: i64::try_from(self.at.0).unwrap_or(i64::MAX),
+            sending_time: i64::try_from(self.at.time.0).unwrap_or(i64::MAX),
+            fraction_digits: self.at.precision.digits(),
         }
     }
 }
@@ -60,11 +61,16 @@ pub(super) fn is_repetition(message: MessageRef<'_>) -> bool {
     message.is_yes(tag::POSS_DUP_FLAG) || message.is_yes(tag::POSS_RESEND)
 }
 
+/// The fees that were taken from what was paid or delivered.
+pub(super) fn deducted(fees: &[FeeItem]) -> Vec<FeeItem> {
+    fees.iter().filter(|fee| fee.collection == Collection::Deducted).cloned().collect()
+}
+
 pub(super) fn submitted_rows(
     version: Version,
     session_id: &str,
     slot: Slot,
-    cl_ord_id: &str,
+    cl_ord_id: &ClOrdId,
     facts: &OrderFacts,
     content: &ReportContent,
     outcome: Option<&Outcome>,
@@ -76,10 +82,9 @@ pub(super) fn submitted_rows(
     };
     let reference = accepted.map(|accepted| accepted.reference.clone());
     let fees = accepted.map(|accepted| accepted.plan.priced.fees.as_slice()).unwrap_or_default();
-    let is_deducted = |fee: &&FeeItem| fee.collection == Collection::Deducted;
     let facts = OrderFacts {
         plan_id: reference.as_ref().map(|_| plan_id(&intent_id)),
-        fees: fees.iter().filter(is_deducted).cloned().collect(),
+        fees: deducted(fees),
         deposit: accepted.and_then(|accepted| accepted.deposit.as_ref()).map(|due| DepositFacts {
             contract: due.contract.clone(),
             id: due.id.clone(),
@@ -103,7 +108,7 @@ pub(super) fn submitted_rows(
         None => format!("{intent_id}.0"),
     };
     let ids = Ids {
-        cl_ord_id,
+        cl_ord_id: &cl_ord_id.id,
         orig_cl_ord_id: None,
         order_id: reference.as_deref().unwrap_or("NONE"),
         exec_id,
@@ -112,7 +117,8 @@ pub(super) fn submitted_rows(
     };
     let body = report::execution_report(version, &facts, content, &ids);
     let order = FixOrder {
-        cl_ord_id: cl_ord_id.to_owned(),
+        cl_ord_id: cl_ord_id.id.clone(),
+        trading_day: cl_ord_id.trading_day,
         reference,
         intent_id,
         details: to_json(&Details::Order(Box::new(facts))),
@@ -121,9 +127,10 @@ pub(super) fn submitted_rows(
     FixRows { outbound, orders: vec![order], ..FixRows::default() }
 }
 
-pub(super) fn cancel_order(cl_ord_id: &str, orig: &str, refusal: Option<CancelRefusal>) -> FixOrder {
+pub(super) fn cancel_order(cl_ord_id: &ClOrdId, orig: &str, refusal: Option<CancelRefusal>) -> FixOrder {
     FixOrder {
-        cl_ord_id: cl_ord_id.to_owned(),
+        cl_ord_id: cl_ord_id.id.clone(),
+        trading_day: cl_ord_id.trading_day,
         reference: None,
         // A request has no event.
         intent_id: String::new(),
@@ -149,11 +156,14 @@ pub(super) fn order_facts(order: &FixOrder) -> Option<OrderFacts> {
 pub(super) fn stored(message: FixOutbound) -> Result<Stored, Unavailable> {
     let msg_type = MsgType::new(&message.msg_type)
         .ok_or_else(|| Unavailable::data(format!("stored message {} has no type", message.seq)))?;
+    let precision = Precision::of_digits(message.fraction_digits)
+        .ok_or_else(|| Unavailable::data(format!("stored message {} has no precision", message.seq)))?;
+    let time = UtcNanos(u64::try_from(message.sending_time).unwrap_or(0));
     Ok(Stored {
         seq: SeqNum(message.seq),
         msg_type,
         body: Body::from_bytes(message.body),
-        sending_time: UtcNanos(u64::try_from(message.sending_time).unwrap_or(0)),
+        sending_time: Stamp { time, precision },
         resend: true,
     })
 }

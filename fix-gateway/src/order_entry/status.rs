@@ -8,7 +8,7 @@ use dvp_fix::codec::{MessageRef, MsgType};
 use dvp_store::{
     fix::{
         reports::{self as fix_reports, OpenOrder},
-        rows::{FixOrder, FixOutbound, FixRows},
+        rows::{ClOrdId, FixOrder, FixOutbound, FixRows},
     },
     orders::executions::RefType,
 };
@@ -38,15 +38,17 @@ impl OrderEntry {
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
-        let cl_ord_id = match fields::check(message).and_then(|()| fields::id(message, tags::CL_ORD_ID)) {
-            Ok(cl_ord_id) => cl_ord_id,
-            Err(fault) => return self.refuse_fields(message, (slot, numbers), &fault).await,
-        };
+        let cl_ord_id =
+            match fields::check(message, &self.ignored).and_then(|()| fields::id(message, tags::CL_ORD_ID)) {
+                Ok(cl_ord_id) => cl_ord_id,
+                Err(fault) => return self.refuse_fields(message, (slot, numbers), &fault).await,
+            };
         let request = StatusRequest {
             ord_status_req_id: message.text(tags::ORD_STATUS_REQ_ID),
             ..StatusRequest::default()
         };
-        let order = self.find_order(cl_ord_id).await?.filter(|order| is_of_order_id(message, order));
+        let order = self.newest(cl_ord_id, Some(message)).await?.map(|(order, _)| order);
+        let order = order.filter(|order| is_of_order_id(message, order));
         let body = if let Some(order) = order
             && let Some(facts) = order_facts(&order)
         {
@@ -59,7 +61,7 @@ impl OrderEntry {
                 cl_ord_id,
                 orig_cl_ord_id: None,
                 order_id: "NONE",
-                exec_id: format!("{}.{}", intent_id(&self.session.session_id, cl_ord_id), slot.unique()),
+                exec_id: self.exec_id_of_none(cl_ord_id, slot),
                 at: slot.at,
                 is_status: true,
             };
@@ -76,9 +78,8 @@ impl OrderEntry {
         order: &FixOrder,
         content: &ReportContent,
     ) -> Result<Option<ReceiptFacts>, Unavailable> {
-        let (ReportContent::Filled { .. }, Some(reference)) = (content, &order.reference) else {
-            return Ok(None);
-        };
+        let is_filled = matches!(content, ReportContent::Filled(_) | ReportContent::RestCanceled(_));
+        let Some(reference) = order.reference.as_ref().filter(|_| is_filled) else { return Ok(None) };
         let found = self.engine.issued_receipt(&self.tenant, RefType::ExecutionId, reference).await?;
         let ReceiptLookup::Found(issued) = found else { return Ok(None) };
         let anchor_tx_hash = issued.finality.map(|finality| finality.tx_hash);
@@ -92,7 +93,7 @@ impl OrderEntry {
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         if let Err(fault) =
-            fields::check(message).and_then(|()| fields::id(message, tags::MASS_STATUS_REQ_ID))
+            fields::check(message, &self.ignored).and_then(|()| fields::id(message, tags::MASS_STATUS_REQ_ID))
         {
             return self.refuse_fields(message, Slot::take(turn), &fault).await;
         }
@@ -154,6 +155,12 @@ impl OrderEntry {
         open.iter().enumerate().map(one).collect()
     }
 
+    /// The ExecID(17) of a report about no order.
+    pub(super) fn exec_id_of_none(&self, cl_ord_id: &str, slot: Slot) -> String {
+        let named = ClOrdId { id: cl_ord_id.to_owned(), trading_day: 0 };
+        format!("{}.{}", intent_id(&self.session.session_id, &named), slot.unique())
+    }
+
     /// A report about no order, with the required fields of every report.
     fn no_open_orders(&self, request_id: &str, symbol: Option<&str>, slot: Slot) -> FixOutbound {
         let facts = OrderFacts {
@@ -167,7 +174,7 @@ impl OrderEntry {
             cl_ord_id: "NONE",
             orig_cl_ord_id: None,
             order_id: "NONE",
-            exec_id: format!("{}.{}", intent_id(&self.session.session_id, ""), slot.unique()),
+            exec_id: self.exec_id_of_none("", slot),
             at: slot.at,
             is_status: true,
         };

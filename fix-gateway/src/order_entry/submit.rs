@@ -6,7 +6,7 @@ use dvp_core::{
     engine::{JudgedPermit, SubmitCommand},
     writer::{Outcome, Refusal, RenderFix},
 };
-use dvp_store::fix::rows::Parking;
+use dvp_store::fix::rows::{ClOrdId, Parking};
 use tracing::info;
 
 use super::{
@@ -49,7 +49,7 @@ impl OrderEntry {
     pub(super) fn outcome_renderer(
         &self,
         slot: Slot,
-        cl_ord_id: String,
+        cl_ord_id: ClOrdId,
         facts: OrderFacts,
         refused: Option<Rejection>,
         is_parked: bool,
@@ -69,7 +69,7 @@ impl OrderEntry {
                 // The ClOrdID stands for another order already.
                 rows.orders.clear();
             }
-            rows.parking.extend(is_parked.then(|| Parking::Decide { cl_ord_id: cl_ord_id.clone() }));
+            rows.parking.extend(is_parked.then(|| Parking::Decide { cl_ord_id: cl_ord_id.id.clone() }));
             rows
         })
     }

@@ -1,7 +1,13 @@
 //! The stored fields of an order, which every report repeats.
 
+use chrono::DateTime;
+use dvp_domain::text::{ID_MAX, check_line};
 use dvp_domain::{canonical::sha256, fees::FeeItem, money::Minor, time::Timestamp};
-use dvp_fix::{codec::MessageRef, tag::Tag};
+use dvp_fix::{
+    codec::{Body, MessageRef},
+    tag::{self, Tag},
+};
+use dvp_store::fix::rows::ClOrdId;
 use serde::{Deserialize, Serialize};
 
 use super::{fields, tags};
@@ -45,6 +51,12 @@ pub(crate) struct OrderFacts {
     pub(crate) ord_type: String,
     pub(crate) price: Option<String>,
     pub(crate) account: Option<String>,
+    /// The fields that every report repeats as they came: [`REPEATED`], and the group of parties.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) repeated: Vec<(Tag, String)>,
+    /// The header fields of every report that lead back along the way that the order came.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) route: Vec<(Tag, String)>,
     /// SHA-256 of the body, hex: distinguishes a repetition from another order under the same ClOrdID.
     pub(crate) fingerprint: String,
     /// SecondaryOrderID(198), once accepted.
@@ -88,6 +100,8 @@ impl OrderFacts {
             ord_type: text(tags::ORD_TYPE).unwrap_or_default(),
             price: text(tags::PRICE),
             account: text(tags::ACCOUNT),
+            repeated: repeated(message),
+            route: route(message),
             fingerprint: fingerprint(message),
             ..Self::default()
         }
@@ -97,6 +111,36 @@ impl OrderFacts {
     pub(crate) fn is_repeated_by(&self, message: MessageRef<'_>) -> bool {
         self.fingerprint == fingerprint(message)
     }
+}
+
+/// TimeInForce, SettlType, SettlDate and ClientID.
+pub(crate) const REPEATED: [Tag; 4] =
+    [tags::TIME_IN_FORCE, tags::SETTL_TYPE, tags::SETTL_DATE, tags::CLIENT_ID];
+
+fn repeated(message: MessageRef<'_>) -> Vec<(Tag, String)> {
+    let parties = fields::group(message, tags::NO_PARTY_IDS);
+    let all = message.fields().iter().filter(|field| REPEATED.contains(&field.tag)).chain(parties);
+    let texts =
+        all.map(|field| Some((field.tag, std::str::from_utf8(message.value(field)).ok()?.to_owned())));
+    texts.collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Back along the way that a message came: SenderSubID(50) as TargetSubID(57), and the fields of third parties.
+pub(crate) fn route(message: MessageRef<'_>) -> Vec<(Tag, String)> {
+    const BACK: [(Tag, Tag); 5] = [
+        (tag::SENDER_SUB_ID, tag::TARGET_SUB_ID),
+        (tag::ON_BEHALF_OF_COMP_ID, tag::DELIVER_TO_COMP_ID),
+        (tag::ON_BEHALF_OF_SUB_ID, tag::DELIVER_TO_SUB_ID),
+        (tag::DELIVER_TO_COMP_ID, tag::ON_BEHALF_OF_COMP_ID),
+        (tag::DELIVER_TO_SUB_ID, tag::ON_BEHALF_OF_SUB_ID),
+    ];
+    let value = |tag| message.text(tag).filter(|text| !text.is_empty() && check_line(text, ID_MAX).is_ok());
+    BACK.iter().filter_map(|(from, to)| Some((*to, value(*from)?.to_owned()))).collect()
+}
+
+/// Fields in front of a body.
+pub(crate) fn fields_of(pairs: &[(Tag, String)]) -> Body {
+    pairs.iter().fold(Body::new(), |body, (tag, value)| body.field(*tag, value))
 }
 
 /// The body without TransactTime(60). It differs in a repetition, as do the fields of header and trailer.
@@ -114,12 +158,22 @@ fn fingerprint(message: MessageRef<'_>) -> String {
 }
 
 /// The intentId of an order: unique for a session and ClOrdID, and always the same for them.
-pub(crate) fn intent_id(session_id: &str, cl_ord_id: &str) -> String {
-    let digest = sha256(&format!("fix-order\u{1}{session_id}\u{1}{cl_ord_id}"));
+pub(crate) fn intent_id(session_id: &str, ClOrdId { id, trading_day }: &ClOrdId) -> String {
+    let mut named = format!("fix-order\u{1}{session_id}\u{1}{id}");
+    if *trading_day != 0 {
+        named.push_str(&format!("\u{1}{trading_day}"));
+    }
+    let digest = sha256(&named);
     let mut bytes = [0_u8; 16];
     bytes.copy_from_slice(&digest[..16]);
     // RFC 9562 version 8: a custom scheme.
     uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
+}
+
+/// The clientReference of an order, which a partner uses once: the ClOrdID, and the trading day where it is used again.
+pub(crate) fn client_reference(ClOrdId { id, trading_day }: &ClOrdId) -> String {
+    let day = DateTime::from_timestamp(i64::from(*trading_day) * 86_400, 0).filter(|_| *trading_day != 0);
+    day.map_or_else(|| id.clone(), |day| format!("{id}/{}", day.format("%Y%m%d")))
 }
 
 #[cfg(test)]
@@ -137,6 +191,14 @@ mod tests {
 
     fn hash(content: &str) -> String {
         hex::encode(sha256(&content.replace('|', "\u{1}")))
+    }
+
+    #[test]
+    fn an_order_of_a_trading_day_has_identifiers_of_its_own() {
+        let of = |trading_day| ClOrdId { id: "a".to_owned(), trading_day };
+        let ids: Vec<String> = [0, 20_000, 20_001].map(|day| intent_id("s", &of(day))).into();
+        assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
+        assert_eq!([0, 20_787].map(|day| client_reference(&of(day))), ["a", "a/20261130"]);
     }
 
     #[test]

@@ -14,15 +14,16 @@ use dvp_domain::{
     liquidity::{Ask, Market, route::Want},
     money::Minor,
     quote::FirmTerms,
+    text::check_id,
     time::Timestamp,
 };
 use dvp_fix::{UtcNanos, codec::MessageRef, tag::Tag};
-use dvp_store::fix::FixSessionRow;
+use dvp_store::fix::{FixSessionRow, rows::ClOrdId};
 
 use super::{
     Version,
-    facts::{Rejection, intent_id},
-    fields::{self, FieldFault},
+    facts::{Rejection, client_reference, intent_id},
+    fields::{self, FieldFault, IgnoreList},
     price, tags,
 };
 
@@ -32,7 +33,7 @@ const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 const IMMEDIATE_MILLIS: i64 = 5 * 60 * 1000;
 
 pub(crate) struct Order {
-    pub(crate) cl_ord_id: String,
+    pub(crate) cl_ord_id: ClOrdId,
     pub(crate) request: IntentRequest,
     pub(crate) signer: Option<Signer>,
     pub(crate) received_at: Timestamp,
@@ -63,14 +64,21 @@ pub(crate) struct OrderContext<'a> {
     pub(crate) quoted: Option<&'a FirmTerms>,
     pub(crate) received_at: Timestamp,
     pub(crate) at_market: AtMarket,
+    pub(crate) ignored: &'a IgnoreList,
+    /// The day on which its ClOrdID is used; 0: for ever.
+    pub(crate) trading_day: i32,
 }
 
 /// Reads an order that the dictionary has passed.
 pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Result<Order, Rejection> {
     let OrderContext { session, chains, received_at, .. } = *context;
     let refuse = Refuse { version: Version::of(&session.begin_string) };
-    fields::check(message).map_err(|fault| refuse.field(&fault))?;
-    let cl_ord_id = fields::id(message, tags::CL_ORD_ID).map_err(|fault| refuse.field(&fault))?;
+    fields::check(message, context.ignored).map_err(|fault| refuse.field(&fault))?;
+    let id = fields::id(message, tags::CL_ORD_ID).map_err(|fault| refuse.field(&fault))?;
+    let cl_ord_id = ClOrdId { id: id.to_owned(), trading_day: context.trading_day };
+    let client_reference = client_reference(&cl_ord_id);
+    check_id(&client_reference)
+        .map_err(|_| refuse.other("ClOrdID(11) must leave 9 of 128 characters for the trading day"))?;
     let (base, quote) = pair(message, context.market.registry).ok_or_else(|| refuse.unknown_symbol())?;
     currency(message, base).map_err(|problem| refuse.not_taken(problem))?;
     let side = side(message).ok_or_else(|| refuse.unsupported("Side"))?;
@@ -81,7 +89,8 @@ pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Resu
     };
     let bounds = OrderBounds { message, side, quantity, base, quote }.bounds(context, &refuse)?;
     let chain = chains.of(input.chain()).unwrap_or_else(|| chains.home());
-    let permit = permit(message, input, bounds, &chain.escrow).map_err(|problem| refuse.other(&problem))?;
+    let permit =
+        permit(message, input, bounds, &chain.taking.escrow).map_err(|problem| refuse.other(&problem))?;
     let signer = permit.as_ref().and_then(|permit| chain.permit.signer(permit));
     let said = |tag| message.text(tag).map(str::to_owned);
     let user = said(tags::USER_WALLET)
@@ -90,8 +99,8 @@ pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Resu
     let output_recipient = wallets(message, chains.contracts(), (input, output), &user)
         .map_err(|problem| refuse.other(&problem))?;
     let request = IntentRequest {
-        intent_id: intent_id(&session.session_id, cl_ord_id),
-        client_reference: Some(cl_ord_id.to_owned()),
+        intent_id: intent_id(&session.session_id, &cl_ord_id),
+        client_reference: Some(client_reference),
         user,
         input_asset: descriptor(input),
         output_asset: descriptor(output),
@@ -106,7 +115,7 @@ pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Resu
         side,
         metadata: None,
     };
-    Ok(Order { cl_ord_id: cl_ord_id.to_owned(), request, signer, received_at })
+    Ok(Order { cl_ord_id, request, signer, received_at })
 }
 
 /// Rejection reasons; their values differ by version.
@@ -138,7 +147,9 @@ impl Refuse {
     fn field(&self, fault: &FieldFault) -> Rejection {
         match fault {
             FieldFault::NotTaken(_) => self.not_taken(fault.to_string()),
-            FieldFault::Text { .. } | FieldFault::Missing { .. } => self.other(&fault.to_string()),
+            FieldFault::Text { .. } | FieldFault::Ignored { .. } | FieldFault::Missing { .. } => {
+                self.other(&fault.to_string())
+            }
         }
     }
 
@@ -159,7 +170,7 @@ pub(crate) const fn other_reason(version: Version) -> u8 {
 }
 
 /// Base and quote asset of Symbol(55).
-pub(super) fn pair<'a>(message: MessageRef<'_>, registry: &'a Registry) -> Option<(&'a Asset, &'a Asset)> {
+pub(crate) fn pair<'a>(message: MessageRef<'_>, registry: &'a Registry) -> Option<(&'a Asset, &'a Asset)> {
     let (base, quote) = message.text(tags::SYMBOL)?.split_once('/')?;
     Some((registry.find(base)?, registry.find(quote)?))
 }
@@ -312,28 +323,40 @@ impl OrderBounds<'_> {
     }
 }
 
-/// TimeInForce(59): 0 day, 3 immediate, 4 fill or kill, 6 until ExpireTime(126).
+/// TimeInForce(59): 0 day, 1 till cancel, 3 immediate, 4 fill or kill, 6 until ExpireTime(126) or the end of
+/// ExpireDate(432) in UTC.
 fn deadline(message: MessageRef<'_>, now: Timestamp, refuse: &Refuse) -> Result<Timestamp, Rejection> {
     let time_in_force = message.text(tags::TIME_IN_FORCE);
-    if message.get(tags::EXPIRE_TIME).is_some() && time_in_force != Some("6") {
-        return Err(refuse.other("ExpireTime(126) is for TimeInForce(59) 6"));
+    let ends = [(tags::EXPIRE_TIME, "ExpireTime(126)"), (tags::EXPIRE_DATE, "ExpireDate(432)")];
+    let mut given = ends.iter().filter_map(|(tag, name)| Some((*tag, *name, message.text(*tag)?)));
+    let (end, second) = (given.next(), given.next());
+    match (time_in_force, end, second) {
+        (_, _, Some(_)) => Err(refuse.other("ExpireTime(126) and ExpireDate(432) exclude each other")),
+        (Some("6"), Some((tag, name, text)), None) => {
+            let at = if tag == tags::EXPIRE_TIME { parse_time(text) } else { end_of_day(text) };
+            let at = at
+                .filter(|at| *at > now)
+                .ok_or_else(|| refuse.other(&format!("{name} in the future required")))?;
+            let most = format!("{name} is more than {LIFETIME_DAYS_MAX} days ahead");
+            if at > latest_deadline(now) { Err(refuse.other(&most)) } else { Ok(at) }
+        }
+        (Some("6"), None, None) => Err(refuse.other("ExpireTime in the future required")),
+        (_, Some((_, name, _)), None) => Err(refuse.other(&format!("{name} is for TimeInForce(59) 6"))),
+        (None | Some("0"), None, None) => Ok(now.plus_millis(DAY_MILLIS)),
+        (Some("1"), None, None) => Ok(latest_deadline(now)),
+        (Some("3" | "4"), None, None) => Ok(now.plus_millis(IMMEDIATE_MILLIS)),
+        (Some(_), None, None) => Err(refuse.unsupported("TimeInForce")),
     }
-    match time_in_force {
-        None | Some("0") => Ok(now.plus_millis(DAY_MILLIS)),
-        Some("3" | "4") => Ok(now.plus_millis(IMMEDIATE_MILLIS)),
-        Some("6") => message
-            .get(tags::EXPIRE_TIME)
-            .and_then(UtcNanos::parse)
-            .and_then(|at| i64::try_from(at.0 / 1_000_000).ok())
-            .map(Timestamp::from_millis)
-            .filter(|at| *at > now)
-            .ok_or_else(|| refuse.other("ExpireTime in the future required"))
-            .and_then(|at| {
-                let most = format!("ExpireTime(126) is more than {LIFETIME_DAYS_MAX} days ahead");
-                if at > latest_deadline(now) { Err(refuse.other(&most)) } else { Ok(at) }
-            }),
-        Some(_) => Err(refuse.unsupported("TimeInForce")),
-    }
+}
+
+fn parse_time(text: &str) -> Option<Timestamp> {
+    let at = UtcNanos::parse(text.as_bytes())?;
+    i64::try_from(at.0 / 1_000_000).ok().map(Timestamp::from_millis)
+}
+
+/// The last millisecond of a date (YYYYMMDD) in UTC.
+fn end_of_day(date: &str) -> Option<Timestamp> {
+    parse_time(&format!("{date}-00:00:00")).map(|at| at.plus_millis(DAY_MILLIS - 1))
 }
 
 /// The wallets of an order can own what they pay, get back or receive. The recipient, if it names one: a token goes to a

@@ -50,10 +50,16 @@ pub(crate) fn price_of(base: Amount, quote: Amount) -> Option<String> {
 }
 
 /// Minor units with their exponent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) minor: Minor,
     pub(crate) exponent: u8,
+}
+
+impl std::fmt::Display for Amount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.minor.to_decimal_string(self.exponent))
+    }
 }
 
 #[cfg(test)]

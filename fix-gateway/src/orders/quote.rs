@@ -9,19 +9,22 @@ use dvp_domain::{
     quote::{AmountType, FirmRequest, FirmTerms},
 };
 use dvp_fix::{
-    UtcNanos,
+    Stamp, UtcNanos,
     codec::{Body, MessageRef, MsgType},
 };
+
+use rust_decimal::Decimal;
 
 use super::{
     Version,
     facts::NO_SYMBOL,
-    fields, parse,
+    fields::{self, IgnoreList},
+    parse,
     price::{Amount, price_of},
     tags,
 };
 
-/// A parsed QuoteRequest: one symbol, one side, a quantity of the base asset.
+/// A quantity of the base asset of one symbol, on one side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuoteRequest<'a> {
     side: Side,
@@ -68,24 +71,66 @@ impl NoQuote {
     }
 }
 
+/// The price of an amount of the base asset, as both are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Level {
+    pub(crate) value: Decimal,
+    pub(crate) price: String,
+    pub(crate) amount: String,
+}
+
+/// A parsed QuoteRequest(R).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Requested<'a> {
+    Firm(QuoteRequest<'a>),
+    /// Both sides, with no promise.
+    TwoWay([QuoteRequest<'a>; 2]),
+}
+
 impl<'a> QuoteRequest<'a> {
+    pub(crate) const fn one(side: Side, quantity: Minor, base: &'a Asset, quote: &'a Asset) -> Self {
+        Self { side, quantity, base, quote }
+    }
+
     /// Reads a request that the dictionary has passed.
-    pub(crate) fn of(message: MessageRef<'_>, registry: &'a Registry) -> Result<Self, NoQuote> {
+    pub(crate) fn of(
+        message: MessageRef<'_>,
+        version: Version,
+        registry: &'a Registry,
+        ignored: &IgnoreList,
+    ) -> Result<Requested<'a>, NoQuote> {
         let unusable = |problem: &str| NoQuote::Unusable(problem.to_owned());
         if message.text(tags::NO_RELATED_SYM) != Some("1") {
             return Err(unusable("NoRelatedSym(146) must be 1"));
         }
-        fields::check(message).map_err(|fault| NoQuote::Unusable(fault.to_string()))?;
-        // Tradeable.
-        if message.get(tags::QUOTE_TYPE).is_some_and(|kind| kind != b"1") {
-            return Err(unusable("QuoteType(537) must be 1"));
-        }
+        fields::check(message, ignored).map_err(|fault| NoQuote::Unusable(fault.to_string()))?;
+        let kind = message.text(tags::QUOTE_TYPE);
         let (base, quote) = parse::pair(message, registry).ok_or(NoQuote::UnknownSymbol)?;
         parse::currency(message, base).map_err(NoQuote::Unusable)?;
-        let side = parse::side(message).ok_or_else(|| unusable("Side(54) 1 or 2 required"))?;
         let quantity = parse::quantity(message, base)
             .ok_or_else(|| unusable("OrderQty(38) of the base asset required"))?;
-        Ok(Self { side, quantity, base, quote })
+        let one = |side| Self::one(side, quantity, base, quote);
+        // FIX 4.2 cannot say that a quote is indicative.
+        if matches!(kind, None | Some("0")) && message.get(tags::SIDE).is_none() && version != Version::Fix42
+        {
+            return Ok(Requested::TwoWay([one(Side::Sell), one(Side::Buy)]));
+        }
+        // Tradeable.
+        if kind.is_some_and(|kind| kind != "1") {
+            return Err(unusable("QuoteType(537) must be 1, or 0 without Side(54)"));
+        }
+        let side = parse::side(message).ok_or_else(|| unusable("Side(54) 1 or 2 required"))?;
+        Ok(Requested::Firm(one(side)))
+    }
+
+    pub(crate) const fn side(&self) -> Side {
+        self.side
+    }
+
+    pub(crate) fn level(&self, terms: &FirmTerms) -> Option<Level> {
+        let price = self.price(terms)?;
+        let amount = self.quantity.to_decimal_string(self.base.exponent);
+        Some(Level { value: Decimal::from_str_exact(&price).ok()?, price, amount })
     }
 
     /// A sale's quantity is the input, a purchase's the output.
@@ -122,7 +167,7 @@ impl<'a> QuoteRequest<'a> {
         version: Version,
         message: MessageRef<'_>,
         terms: &FirmTerms,
-        at: UtcNanos,
+        at: Stamp,
     ) -> Option<Body> {
         let price = self.price(terms)?;
         let quantity = self.quantity.to_decimal_string(self.base.exponent);
@@ -137,8 +182,8 @@ impl<'a> QuoteRequest<'a> {
             .maybe(tags::ORDER_QTY, is_later(quantity.as_str()))
             .maybe(tags::SIDE, is_later(side))
             .maybe(tags::SYMBOL, message.text(tags::SYMBOL))
-            .field(tags::TRANSACT_TIME, at.to_millis_text())
-            .field(tags::VALID_UNTIL_TIME, UtcNanos(until).to_millis_text())
+            .field(tags::TRANSACT_TIME, at.text())
+            .field(tags::VALID_UNTIL_TIME, UtcNanos(until).text(at.precision))
             .field(tags::QUOTE_ID, terms.quote_id.as_str())
             .maybe(tags::QUOTE_REQ_ID, message.text(tags::QUOTE_REQ_ID))
             .maybe(tags::BID_PX, bid.map(|bid| bid.0))
@@ -148,6 +193,28 @@ impl<'a> QuoteRequest<'a> {
         // Tradeable.
         Some(body.maybe(tags::QUOTE_TYPE, is_later("1")))
     }
+}
+
+/// The body of an indicative Quote of both sides; one without a price is left out.
+pub(crate) fn two_way(
+    message: MessageRef<'_>,
+    [bid, offer]: [Option<&Level>; 2],
+    id: &str,
+    at: Stamp,
+) -> Body {
+    let price = |level: &Level| level.price.clone();
+    let amount = |level: &Level| level.amount.clone();
+    Body::new()
+        .maybe(tags::SYMBOL, message.text(tags::SYMBOL))
+        .field(tags::TRANSACT_TIME, at.text())
+        .field(tags::QUOTE_ID, id)
+        .maybe(tags::QUOTE_REQ_ID, message.text(tags::QUOTE_REQ_ID))
+        .maybe(tags::BID_PX, bid.map(price))
+        .maybe(tags::OFFER_PX, offer.map(price))
+        .maybe(tags::BID_SIZE, bid.map(amount))
+        .maybe(tags::OFFER_SIZE, offer.map(amount))
+        // Indicative.
+        .field(tags::QUOTE_TYPE, "0")
 }
 
 /// What the rejection of a request repeats of it.

@@ -4,21 +4,20 @@ mod cancel_reject;
 mod fields;
 
 use dvp_core::writer::{Outcome, Refusal};
-use dvp_domain::{
-    decision::Reason, event::EventType, money::Minor, permit::PermitDefect, snapshot::IntentSnapshot,
-};
-use dvp_fix::{UtcNanos, codec::Body};
+use dvp_domain::{decision::Reason, event::EventType, permit::PermitDefect, snapshot::IntentSnapshot};
+use dvp_fix::{Stamp, codec::Body};
 use serde::Deserialize as _;
 use serde_json::Value;
 
 pub(crate) use self::cancel_reject::{CancelRejected, cancel_reject};
-use self::fields::{Fees, deposit, own_fees, own_fields, words};
+use self::fields::{deposit, misc_fees, own_fees, own_fields, words};
 use super::{
     Version,
-    facts::{NO_SYMBOL, OrderFacts, Rejection},
+    facts::{NO_SYMBOL, OrderFacts, Rejection, fields_of},
     parse::other_reason,
-    price::{Amount, price_of},
+    price::price_of,
     tags,
+    trade::Trade,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,12 +31,9 @@ pub(crate) enum ReportContent {
         phase: String,
         state: String,
     },
-    Filled {
-        base: Amount,
-        quote: Amount,
-        /// What was deducted from the input, where the event shows it: a range's is known at its fill only.
-        protocol_fee: Option<Minor>,
-    },
+    Filled(Box<Trade>),
+    /// What a fill has left of the order's quantity is not traded any more.
+    RestCanceled(Box<Trade>),
     Canceled(Option<Failure>),
     /// The payment of a filled order came back: the fill with this ExecID(17) is taken back.
     Reversed {
@@ -107,7 +103,7 @@ pub(crate) struct Ids<'a> {
     /// The execution's reference, `NONE` without one.
     pub(crate) order_id: &'a str,
     pub(crate) exec_id: String,
-    pub(crate) at: UtcNanos,
+    pub(crate) at: Stamp,
     /// An answer to a status request, which changes nothing.
     pub(crate) is_status: bool,
 }
@@ -122,9 +118,9 @@ impl ReportContent {
             // FIX 4.2 marks a report without a change by ExecTransType(20).
             (Self::Progress { .. }, Version::Fix42) => ("0", "0"),
             (Self::Progress { .. }, Version::Fix44) => ("I", "0"),
-            (Self::Filled { .. }, Version::Fix42) => ("2", "2"),
-            (Self::Filled { .. }, Version::Fix44) => ("F", "2"),
-            (Self::Canceled(_), _) => ("4", "4"),
+            (Self::Filled(_), Version::Fix42) => ("2", "2"),
+            (Self::Filled(_), Version::Fix44) => ("F", "2"),
+            (Self::Canceled(_) | Self::RestCanceled(_), _) => ("4", "4"),
             // FIX 4.2 cancels the fill with ExecTransType(20); later versions with Trade Cancel.
             (Self::Reversed { .. }, Version::Fix42) => ("4", "4"),
             (Self::Reversed { .. }, Version::Fix44) => ("H", "4"),
@@ -160,6 +156,16 @@ impl ReportContent {
         Self::rejected(6, "duplicate ClOrdID")
     }
 
+    /// What follows this report of an order at once: of a fill of less than its quantity, the end of the rest.
+    pub(crate) fn rest(&self, facts: &OrderFacts) -> Option<Self> {
+        match self {
+            Self::Filled(trade) if trade.leaves(&facts.order_qty).is_some() => {
+                Some(Self::RestCanceled(trade.clone()))
+            }
+            _ => None,
+        }
+    }
+
     /// A rejection whose OrdRejReason(103) is the same in every version.
     pub(crate) fn rejected(ord_rej_reason: u8, text: &str) -> Self {
         Self::Rejected(Rejection { ord_rej_reason, text: text.to_owned() })
@@ -184,10 +190,11 @@ impl ReportContent {
                 Self::Progress { phase: phase.to_owned(), state: state.to_owned() }
             }
             EventType::PayoutCompleted => {
-                let (input, output) = amounts(snapshot);
                 let is_sell = facts.side == "2";
-                let (base, quote) = if is_sell { (input, output) } else { (output, input) };
-                Self::Filled { base, quote, protocol_fee: protocol_fee(snapshot) }
+                // What is not read any more has no amounts to report.
+                let trade = self::snapshot(snapshot)
+                    .map_or_else(Trade::default, |snapshot| Trade::of(&snapshot, is_sell, &facts.fees));
+                Self::Filled(Box::new(trade))
             }
             EventType::OfframpFailed | EventType::PayoutFailed | EventType::IntentFailed => {
                 Self::Canceled(failure(snapshot))
@@ -244,7 +251,7 @@ fn rejection(reason: Reason, version: Version) -> Rejection {
         Reason::BeneficiaryRequiredForRemittance
         | Reason::PermitRequired
         | Reason::QuoteNotFound
-        | Reason::QuoteMismatch
+        | Reason::QuoteMismatch(_)
         | Reason::NoLiquidity
         | Reason::BelowMinimumOutput
         | Reason::AboveMaximumInput
@@ -262,24 +269,11 @@ pub(crate) fn snapshot(object: &Value) -> Option<IntentSnapshot> {
     IntentSnapshot::deserialize(object).ok()
 }
 
-/// The input less what was converted.
-fn protocol_fee(object: &Value) -> Option<Minor> {
-    let IntentSnapshot { input, offramp, .. } = snapshot(object)?;
-    input.amount_minor.checked_sub(offramp?.from_amount_minor)
-}
-
-/// Input and output.
-fn amounts(object: &Value) -> (Amount, Amount) {
-    let nothing = Amount { minor: Minor::ZERO, exponent: 0 };
-    snapshot(object).map_or((nothing, nothing), |IntentSnapshot { input, output, .. }| {
-        let output = Amount { minor: output.amount_minor, exponent: output.exponent };
-        (Amount { minor: input.amount_minor, exponent: input.exponent }, output)
-    })
-}
-
 fn failure(object: &Value) -> Option<Failure> {
-    let failure = snapshot(object)?.failure?;
-    Some(Failure { stage: failure.stage.as_str().to_owned(), code: failure.code, message: failure.message })
+    let shown = snapshot(object)?.failure?;
+    let code = shown.exact_code().to_owned();
+    let stage = shown.failure.stage.as_str().to_owned();
+    Some(Failure { stage, code, message: shown.failure.message })
 }
 
 /// An ExecutionReport's body, tags ascending.
@@ -291,8 +285,8 @@ pub(crate) fn execution_report(
 ) -> Body {
     standard_fields(version, facts, content, ids)
         .and(own_fields(content))
-        .and(own_fees(version, facts, content))
-        .and(deposit(facts, content))
+        .and(own_fees(content, ids))
+        .and(deposit(facts, content, ids))
 }
 
 /// The body of a report that answers a status request, tags ascending.
@@ -304,8 +298,8 @@ pub(crate) fn status_report(
     request: &StatusRequest<'_>,
 ) -> Body {
     let standard = standard_fields(version, facts, content, ids).and(request.standard_fields());
-    let own = own_fields(content).and(request.own_fields()).and(own_fees(version, facts, content));
-    standard.and(own).and(deposit(facts, content))
+    let own = own_fields(content).and(request.own_fields()).and(own_fees(content, ids));
+    standard.and(own).and(deposit(facts, content, ids))
 }
 
 fn standard_fields(version: Version, facts: &OrderFacts, content: &ReportContent, ids: &Ids<'_>) -> Body {
@@ -319,10 +313,8 @@ fn standard_fields(version: Version, facts: &OrderFacts, content: &ReportContent
         Version::Fix44 if ids.is_status => ("I", None),
         Version::Fix44 => (exec_type, None),
     };
-    let fill = match content {
-        ReportContent::Filled { base, quote, .. } => {
-            Some((base.minor.to_decimal_string(base.exponent), price_of(*base, *quote).unwrap_or_default()))
-        }
+    let trade = match content {
+        ReportContent::Filled(trade) | ReportContent::RestCanceled(trade) => Some(&**trade),
         ReportContent::Pending
         | ReportContent::New
         | ReportContent::Rejected(_)
@@ -331,31 +323,48 @@ fn standard_fields(version: Version, facts: &OrderFacts, content: &ReportContent
         | ReportContent::Reversed { .. }
         | ReportContent::Expired => None,
     };
-    let (last_qty, last_px) = fill.unzip();
-    let leaves = if content.is_open() { facts.order_qty.as_str() } else { "0" };
+    let qty = trade.map(|trade| trade.base.to_string());
+    let px = trade.map(|trade| price_of(trade.base, trade.gross).unwrap_or_default());
+    // The end of the rest repeats no amounts: a book would count them twice.
+    let moved = trade.filter(|_| ids.is_status || matches!(content, ReportContent::Filled(_)));
+    let partly = trade
+        .and_then(|trade| trade.leaves(&facts.order_qty))
+        .filter(|_| !ids.is_status && matches!(content, ReportContent::Filled(_)));
+    let (exec_type, ord_status) = match (&partly, version) {
+        (Some(_), Version::Fix42) => ("1", "1"),
+        (Some(_), Version::Fix44) => (exec_type, "1"),
+        (None, _) => (exec_type, ord_status),
+    };
+    let leaves = match &partly {
+        Some(rest) => rest.as_str(),
+        None if content.is_open() => facts.order_qty.as_str(),
+        None => "0",
+    };
     let (text, ord_rej_reason) = words(content);
     let is_fill_now = !ids.is_status;
     let taken_back = match content {
         ReportContent::Reversed { fill, .. } if is_fill_now => Some(fill.as_str()),
         _ => None,
     };
-    let fees = Fees::of(facts, content);
-    let commission = fees.commission();
     let is_later = version == Version::Fix44;
-    Body::new()
+    let commission = moved.map(|trade| trade.commission(is_later));
+    let quote_currency = moved.map(|trade| trade.quote_currency.as_str());
+    let repeated = |tag| facts.repeated.iter().find(|(known, _)| *known == tag).map(|(_, value)| value);
+    let parties = facts.repeated.iter().position(|(tag, _)| *tag == tags::NO_PARTY_IDS);
+    fields_of(&facts.route)
         .maybe(tags::ACCOUNT, facts.account.as_deref())
-        .field(tags::AVG_PX, last_px.as_deref().unwrap_or("0"))
+        .field(tags::AVG_PX, px.as_deref().unwrap_or("0"))
         .field(tags::CL_ORD_ID, ids.cl_ord_id)
         .maybe(tags::COMMISSION, commission.as_deref())
         // Absolute.
         .maybe(tags::COMM_TYPE, commission.as_deref().map(|_| "3"))
-        .field(tags::CUM_QTY, last_qty.as_deref().unwrap_or("0"))
+        .field(tags::CUM_QTY, qty.as_deref().unwrap_or("0"))
         .maybe(tags::CURRENCY, base_of(&facts.symbol))
         .field(tags::EXEC_ID, &ids.exec_id)
         .maybe(tags::EXEC_REF_ID, taken_back)
         .maybe(tags::EXEC_TRANS_TYPE, exec_trans_type)
-        .maybe(tags::LAST_PX, last_px.as_deref().filter(|_| is_fill_now))
-        .maybe(tags::LAST_QTY, last_qty.as_deref().filter(|_| is_fill_now))
+        .maybe(tags::LAST_PX, px.as_deref().filter(|_| is_fill_now && moved.is_some()))
+        .maybe(tags::LAST_QTY, qty.as_deref().filter(|_| is_fill_now && moved.is_some()))
         .field(tags::ORDER_ID, ids.order_id)
         .field(tags::ORDER_QTY, &facts.order_qty)
         .field(tags::ORD_STATUS, ord_status)
@@ -365,13 +374,23 @@ fn standard_fields(version: Version, facts: &OrderFacts, content: &ReportContent
         .field(tags::SIDE, &facts.side)
         .field(tags::SYMBOL, &facts.symbol)
         .maybe(tags::TEXT, text)
-        .field(tags::TRANSACT_TIME, ids.at.to_millis_text())
+        .maybe(tags::TIME_IN_FORCE, repeated(tags::TIME_IN_FORCE))
+        .field(tags::TRANSACT_TIME, ids.at.text())
+        .maybe(tags::SETTL_TYPE, repeated(tags::SETTL_TYPE))
+        .maybe(tags::SETTL_DATE, repeated(tags::SETTL_DATE))
         .maybe(tags::ORD_REJ_REASON, ord_rej_reason)
-        .and(fees.group(is_later))
+        .maybe(tags::CLIENT_ID, repeated(tags::CLIENT_ID))
+        .maybe(tags::NET_MONEY, moved.filter(|_| is_later).map(Trade::net))
+        // FIX 4.2 has no NetMoney.
+        .maybe(tags::SETTL_CURR_AMT, moved.filter(|_| !is_later).map(Trade::net))
+        .maybe(tags::SETTL_CURRENCY, quote_currency.filter(|_| !is_later))
+        .and(moved.map_or_else(Body::new, |trade| misc_fees(trade, is_later)))
         .field(tags::EXEC_TYPE, exec_type)
         .field(tags::LEAVES_QTY, leaves)
         .maybe(tags::SECONDARY_ORDER_ID, facts.plan_id.as_deref())
-        .maybe(tags::COMM_CURRENCY, fees.protocol.filter(|_| is_later).map(|fee| fee.currency.as_str()))
+        .maybe(tags::GROSS_TRADE_AMT, moved.map(|trade| trade.gross.to_string()))
+        .and(parties.map_or_else(Body::new, |at| fields_of(&facts.repeated[at..])))
+        .maybe(tags::COMM_CURRENCY, quote_currency.filter(|_| is_later))
 }
 
 /// Currency(15): OrderQty(38) is of the base asset.

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
 
 use super::{
     client::Client,
-    harness::{FixHarness, LOGON, logged_on},
+    harness::{FIX_42, FixHarness, LOGON, logged_on},
     tls::{self, Files},
 };
 
@@ -204,6 +204,37 @@ async fn refusals_are_identical_and_delayed_on_every_listener() {
             assert!(client.next().await.is_none());
         }
     }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_logon_with_right_credentials_is_told_its_fault_and_others_are_not() {
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.max_latency_secs = 60).await;
+    harness.execute("update fix_session set reset_allowed = false where client_comp_id = 'ACME'").await;
+    let gateway = harness.gateway().await;
+    let cases = [
+        ("98=0|108=5000", "HeartBtInt(108) must be 0 to 3600"),
+        ("98=2|108=30", "EncryptMethod(98) must be 0"),
+        ("98=0|108=30|141=Y", "ResetSeqNumFlag(141)=Y is not agreed for this session"),
+        ("98=0|108=x", "tag 108: Incorrect data format for value"),
+        ("98=0", "tag 108: Required tag missing"),
+    ];
+    for (logon, text) in cases {
+        let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+        let refused = client.ask("A", &format!("{logon}|{LOGON}"), "5").await;
+        assert_eq!((refused.text(58), refused.text(34)), (Some(text), Some("1")), "{logon}");
+        assert!(client.next().await.is_none());
+        let mut wrong = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+        assert!(wrong.is_refused(&format!("{logon}|553=acme|554=wrong")).await, "{logon}");
+    }
+    // What means nothing to us is no fault.
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    let more = "58=hello|1156=1|1407=3|1408=c 1.2|9001=Y|5000=x";
+    assert_eq!(client.log_on(&format!("{LOGON}|{more}")).await.seq().unwrap().0, 1);
+    let (begin_string, comp_id, logon) = FIX_42;
+    let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
+    client.log_on(&format!("{logon}|789=1|1407=3")).await;
     gateway.stop().await;
 }
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use dvp_fix::{
-    SeqNum, UtcNanos,
-    codec::{Body, Framed, Framer, Head, Message, MsgType, encode},
+    Precision, SeqNum, Stamp, UtcNanos,
+    codec::{Body, Encoding, Framed, Framer, Head, Message, MsgType, encode},
     dictionary::{FieldDef, Kind, Rules},
 };
 use dvp_fix_gateway::dictionaries::OWN_FIELDS;
@@ -42,8 +42,14 @@ pub(crate) struct Client {
     /// The content of each number, across all connections: one number, one message.
     pub(crate) received: BTreeMap<u64, String>,
     has_failed: bool,
+    /// Where it has connected anew, and is not logged on yet.
+    again: Option<SocketAddr>,
     /// Must every received message conform to the version's dictionary? Messages of a test's own application do not.
     pub(crate) is_strict: bool,
+    /// Of the text on the wire; a test reads and writes UTF-8.
+    pub(crate) encoding: Encoding,
+    /// Of SendingTime(52).
+    pub(crate) precision: Precision,
 }
 
 /// `11=x|55=y` as a body.
@@ -74,7 +80,10 @@ impl Client {
             next_out: 1,
             received: BTreeMap::new(),
             has_failed: false,
+            again: None,
             is_strict: true,
+            encoding: Encoding::Utf8,
+            precision: Precision::Millis,
         }
     }
 
@@ -82,28 +91,33 @@ impl Client {
     pub(crate) async fn reconnect(&mut self, addr: SocketAddr) {
         self.stream = Box::new(TcpStream::connect(addr).await.unwrap());
         self.framer = Framer::new(1 << 20);
+        self.again = Some(addr);
     }
 
+    /// After a [`reconnect`](Self::reconnect) as soon as the session is free: that an earlier connection has ended is
+    /// noticed a moment later.
     pub(crate) async fn log_on(&mut self, extra: &str) -> Message {
-        self.send("A", &format!("98=0|108=30|{extra}")).await;
-        self.expect("A").await
+        let (seq, deadline) = (self.next_out, Instant::now() + PATIENCE);
+        loop {
+            let logon = self.encoded(seq, None, "A", &format!("98=0|108=30|{extra}"));
+            let is_sent = self.stream.write_all(&logon).await.is_ok();
+            if is_sent && let Some(answer) = self.next().await {
+                assert_eq!(answer.text(35), Some("A"), "{answer:?}");
+                self.next_out = seq + 1;
+                self.again = None;
+                return answer;
+            }
+            let addr = self.again.expect("connection ended, expected a Logon");
+            assert!(Instant::now() < deadline, "not let in");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.reconnect(addr).await;
+        }
     }
 
     /// Logs on as soon as the session is free and has an owner that is reached.
     pub(crate) async fn log_on_when_let_in(&mut self, addr: SocketAddr, extra: &str) -> Message {
-        let seq = self.next_out;
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            self.reconnect(addr).await;
-            self.send_as(seq, None, "A", &format!("98=0|108=30|{extra}")).await;
-            if let Some(answer) = self.next().await {
-                assert_eq!(answer.text(35), Some("A"), "{answer:?}");
-                self.next_out = seq + 1;
-                return answer;
-            }
-            assert!(Instant::now() < deadline, "not let in");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        self.reconnect(addr).await;
+        self.log_on(extra).await
     }
 
     /// Is a Logon refused, with no answer but the end of the connection?
@@ -230,8 +244,8 @@ impl Client {
             seq: SeqNum(seq),
             sender_comp_id: self.comp_id,
             target_comp_id: "DVP",
-            sending_time,
-            orig_sending_time: orig,
+            sending_time: Stamp { time: sending_time, precision: self.precision },
+            orig_sending_time: orig.map(Into::into),
             last_processed: None,
         }
     }
@@ -241,9 +255,12 @@ impl Client {
         let read = async {
             loop {
                 match self.framer.next_frame() {
-                    Framed::Frame(frame) => return Some(Message::parse(frame).unwrap()),
+                    Framed::Frame(frame) => {
+                        let message = Message::parse(frame).unwrap();
+                        return Some(self.encoding.message(message).unwrap());
+                    }
                     Framed::Incomplete => {}
-                    Framed::TooLong => panic!("frame too long"),
+                    Framed::Discarded(_) | Framed::TooLong => panic!("frame too long"),
                 }
                 let mut buffer = [0; 4096];
                 match self.stream.read(&mut buffer).await {

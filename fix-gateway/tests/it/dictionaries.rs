@@ -7,28 +7,29 @@ use std::{
     path::Path,
 };
 
-use dvp_fix_gateway::dictionaries::{Messages, OWN_FIELDS, OwnField, PUBLISHED, TAKEN, find};
+use dvp_fix_gateway::dictionaries::{IGNORED, Messages, OWN_FIELDS, OwnField, PUBLISHED, TAKEN, find};
 use hotfix_dictionary::{Dictionary, Field, LayoutItem, LayoutItemKind};
 
 const ADMIN: [&str; 7] = ["0", "1", "2", "3", "4", "5", "A"];
 /// The inbound and outbound messages; messages that a version lacks are not in its file.
-const APPLICATION: [&str; 12] = ["8", "9", "AF", "AG", "D", "F", "G", "H", "R", "S", "b", "j"];
+const APPLICATION: [&str; 19] =
+    ["8", "9", "AF", "AG", "D", "F", "G", "H", "R", "S", "V", "W", "Y", "b", "j", "q", "r", "x", "y"];
 /// Whose fields are taken one by one.
-const TO_US: [&str; 6] = ["D", "F", "H", "AF", "R", "G"];
+const TO_US: [&str; 9] = ["D", "F", "H", "AF", "R", "G", "q", "x", "V"];
 /// FIX 4.4 and later refuse a quote with AG.
-const ONLY_42: &str = "b";
+pub(crate) const ONLY_42: &str = "b";
 
 /// One file: its name, its version, and its messages.
-struct File {
-    name: &'static str,
+pub(crate) struct File {
+    pub(crate) name: &'static str,
     head: String,
-    dictionary: Dictionary,
-    messages: Vec<&'static str>,
+    pub(crate) dictionary: Dictionary,
+    pub(crate) messages: Vec<&'static str>,
     /// FIX 5.0 leaves them to the transport.
     has_header: bool,
 }
 
-fn files() -> [File; 4] {
+pub(crate) fn files() -> [File; 4] {
     let file = |name, version: (&str, u8, u8, u8), dictionary, messages, has_header| {
         let (kind, major, minor, pack) = version;
         let head = format!("type='{kind}' major='{major}' minor='{minor}' servicepack='{pack}'");
@@ -55,8 +56,15 @@ struct Writing<'a> {
 }
 
 /// Has the published dictionary this field in a message?
-fn is_taken(messages: Messages, tag: u32) -> bool {
-    messages == Messages::NONE || TAKEN.iter().any(|field| field.tag == tag && field.is_taken_in(messages))
+pub(crate) fn is_taken(messages: Messages, tag: u32) -> bool {
+    messages == Messages::NONE
+        || is_on_list(tag)
+        || TAKEN.iter().any(|field| field.tag == tag && field.is_taken_in(messages))
+}
+
+/// Does a session ignore it unless its settings say otherwise?
+pub(crate) fn is_on_list(tag: u32) -> bool {
+    IGNORED.iter().any(|field| field.tag == tag)
 }
 
 impl Writing<'_> {
@@ -92,7 +100,12 @@ impl Writing<'_> {
                     if seen.insert(count.tag().get()) {
                         self.used.insert(count.tag().get());
                         self.line(depth, &format!("<group name='{}' required='{flag}'>", count.name()));
+                        let of = self.of;
+                        if is_on_list(count.tag().get()) {
+                            self.of = Messages::NONE;
+                        }
                         self.items(depth + 1, entry.into_iter(), true, &mut BTreeSet::new());
+                        self.of = of;
                         self.line(depth, "</group>");
                     }
                 }
@@ -155,6 +168,7 @@ impl Writing<'_> {
                     values.map(|value| (value.value().to_owned(), value.description().to_owned())).collect()
                 })
                 .unwrap_or_default();
+            let values = with_encoding(field.tag().get(), values);
             let data_type = field.fix_datatype();
             self.field(field.tag().get(), field.name(), data_type.to_quickfix_name(), &values);
         }
@@ -182,9 +196,17 @@ impl Writing<'_> {
     }
 }
 
+/// MessageEncoding(347) also names the encoding of a session that asks for it.
+pub(crate) fn with_encoding(tag: u32, mut values: Vec<(String, String)>) -> Vec<(String, String)> {
+    if tag == 347 {
+        values.push(("ISO-8859-1".to_owned(), "LATIN_1".to_owned()));
+    }
+    values
+}
+
 /// Fields of the standard that the facts of a version do not have: the names of a Logon of FIX 4.2, and the
 /// SessionStatus of FIXT 1.1, which was added to it later.
-const MISSING: [(&str, OwnField); 4] = [
+pub(crate) const MISSING: [(&str, OwnField); 4] = [
     ("FIX42.xml", missing(553, "Username", "STRING", "A")),
     ("FIX42.xml", missing(554, "Password", "STRING", "A")),
     ("FIXT11.xml", missing(1409, "SessionStatus", "INT", "5")),
@@ -270,8 +292,9 @@ fn table() -> String {
     for field in &TAKEN {
         names.entry(field.tag).or_insert_with(|| field.name.to_owned());
     }
-    let mut table =
-        String::from("| tag | field | D | F | H | AF | R | G |\n|---|---|---|---|---|---|---|---|\n");
+    let mut table = String::from(
+        "| tag | field | D | F | H | AF | R | G | q | x |\n|---|---|---|---|---|---|---|---|---|---|\n",
+    );
     for (tag, name) in &names {
         write!(table, "| {tag} | {name} |").unwrap();
         for msg_type in TO_US {
@@ -280,6 +303,7 @@ fn table() -> String {
             let cell = match field {
                 Some(field) if field.processed.has(messages) => " processed |",
                 Some(_) => " ignored |",
+                None if defined[msg_type].contains(tag) && is_on_list(*tag) => " on the list |",
                 None if defined[msg_type].contains(tag) => " rejected |",
                 None => " |",
             };
@@ -306,6 +330,9 @@ fn the_table_of_fields_in_the_documentation_is_what_the_code_does() {
     }
 }
 
+/// The fields within NoPartyIDs(453).
+const OF_PARTIES: [u32; 6] = [447, 448, 452, 523, 802, 803];
+
 #[test]
 fn every_field_of_the_published_dictionaries_is_processed_or_ignored() {
     for (file, text) in PUBLISHED {
@@ -322,7 +349,11 @@ fn every_field_of_the_published_dictionaries_is_processed_or_ignored() {
             let messages = Messages::of(msg_type.as_bytes());
             let names = body.split("name='").skip(1).map(|rest| rest.split_once('\'').unwrap().0);
             for name in names {
-                let field = TAKEN.iter().find(|field| Some(&field.tag) == numbers.get(name));
+                let tag = numbers.get(name).copied();
+                if tag.is_some_and(|tag| is_on_list(tag) || OF_PARTIES.contains(&tag)) {
+                    continue;
+                }
+                let field = TAKEN.iter().find(|field| Some(field.tag) == tag);
                 let field = field.unwrap_or_else(|| panic!("{file}: {msg_type}: {name} is in no class"));
                 assert!(field.is_taken_in(messages), "{file}: {msg_type}: {name} is rejected, and published");
                 assert!(

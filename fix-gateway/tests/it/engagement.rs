@@ -5,6 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rust_decimal::Decimal;
+
+use super::terms::adds_up;
 use super::{
     client::Client,
     harness::{FIX_42, FIXT, FixHarness, LIMIT, LOGON, VERSIONS, cancel, logged_on, order, place},
@@ -25,7 +28,15 @@ async fn a_firm_quote_is_taken_once_at_its_price_in_every_version() {
         let (firm, again) = (format!("firm {comp_id}"), format!("again {comp_id}"));
         client.send("D", &order(&firm, "12345678", &format!("40=D|117={id}"))).await;
         let filled = client.report(&firm, "2").await;
-        assert_eq!((filled.text(31), filled.text(6)), (quote.text(132), quote.text(132)), "{filled:?}");
+        // The quote's price has the fees in it.
+        let number = |text: Option<&str>| text.unwrap().parse::<Decimal>().unwrap();
+        let net = number(filled.text(118).or(filled.text(119)));
+        assert_eq!(
+            (number(quote.text(132)) * number(filled.text(32))).trunc_with_scale(2),
+            net,
+            "{filled:?}"
+        );
+        adds_up(&filled, begin_string == "FIX.4.2");
         client.send("D", &order(&again, "12345678", &format!("40=D|117={id}"))).await;
         let refused = client.report(&again, "8").await;
         assert_eq!((refused.text(103), refused.text(58)), (Some("8"), Some("quote_already_used")));
@@ -72,7 +83,7 @@ async fn a_quote_without_liquidity_is_refused_in_the_versions_fields() {
     let cases = [
         ("146=1|55=GOLD/USD|54=2|38=1", Some("1"), "1"),
         ("146=1|55=USDC/USD|54=2|38=900000000000", None, "9"),
-        ("146=1|55=USDC/USD|38=1", None, "99"),
+        ("146=1|55=USDC/USD|54=5|38=1", None, "99"),
         ("146=1|55=USDC/USD|54=2", None, "99"),
         ("146=1|55=USDC/USD|54=2|38=0", None, "99"),
         ("146=2|55=USDC/USD|54=2|38=1|55=USDC/USD|54=2|38=2", None, "99"),

@@ -3,11 +3,13 @@
 use std::{
     net::SocketAddr,
     ops::{Deref, DerefMut},
+    sync::Arc,
     time::Duration,
 };
 
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::engine::Engine;
+use dvp_core::liquidity::{ConfiguredProvider, Liquidity};
 use dvp_domain::{asset::Pair, intent::Permit, money::Minor};
 use dvp_fix::codec::Message;
 use dvp_fix_gateway::{FixGateway, ForwardConfig, GatewayConfig, ListenerConfig, SlowConsumer};
@@ -18,7 +20,7 @@ use dvp_store::fix::{
 };
 use dvp_testing::{
     Harness, Market, chain,
-    market::{TOKEN, pair},
+    market::{Price, TOKEN, north, pair},
     orders::{Terms, order_for, permit, sign},
 };
 use tokio::task::JoinHandle;
@@ -140,8 +142,19 @@ fn market() -> Market {
 
 impl FixHarness {
     pub(crate) async fn new() -> Self {
+        Self::over(Harness::new(market()).await).await
+    }
+
+    /// The price is the test's.
+    pub(crate) async fn priced(price: &Price) -> Self {
+        let market = market();
+        let (north, price) = (ConfiguredProvider::new(north()), price.clone());
+        let liquidity = Liquidity::new(market.registry.clone(), vec![Arc::new(north)], vec![Arc::new(price)]);
+        Self::over(Harness::with_liquidity(market, |_| liquidity).await).await
+    }
+
+    async fn over(harness: Harness) -> Self {
         super::secrecy::watch_log();
-        let harness = Harness::new(market()).await;
         for (begin_string, client, _) in VERSIONS {
             add_session(&harness, begin_string, client).await;
         }

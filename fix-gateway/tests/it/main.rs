@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test they are called from")]
 
 mod admission;
+mod agreed;
 mod archive;
+mod certification;
 mod client;
 mod deliveries;
 mod descriptors;
@@ -19,13 +21,16 @@ mod limits;
 mod listener;
 mod liveness;
 mod logons;
+mod market_data;
 mod operators;
+mod orchestra;
 mod orders;
 mod paced;
 mod parked;
 mod processes;
 mod ranges;
 mod resets;
+mod samples;
 mod schedule;
 mod secrecy;
 mod served;
@@ -34,4 +39,5 @@ mod status;
 mod terms;
 mod timers;
 mod tls;
+mod trading_days;
 mod unwritable;

@@ -1,6 +1,8 @@
 use alloy::signers::local::PrivateKeySigner;
 
-use super::harness::{FIX_42, FIXT, FixHarness, LIMIT, LOGON, cancel, logged_on, order, order_by};
+use super::client::Client;
+use super::harness::{FIX_42, FIXT, FixHarness, LIMIT, LOGON, VERSIONS, cancel, logged_on, order, order_by};
+use super::terms::adds_up;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_reported_from_new_to_filled() {
@@ -14,10 +16,11 @@ async fn an_order_is_reported_from_new_to_filled() {
     let filled = client.report("first", "2").await;
     assert_eq!(filled.text(150), Some("F"));
     assert_eq!((filled.text(14), filled.text(32), filled.text(151)), (Some("100"), Some("100"), Some("0")));
-    let price: rust_decimal::Decimal = filled.text(31).unwrap().parse().unwrap();
+    adds_up(&filled, false);
+    let net: rust_decimal::Decimal = filled.text(118).unwrap().parse().unwrap();
     let sql = "select object->'output'->>'amountMinor' from event where type = 'payout.completed'";
     let delivered: (String,) = harness.row(sql).await;
-    assert_eq!((price * rust_decimal::Decimal::from(10_000)).floor().to_string(), delivered.0);
+    assert_eq!((net * rust_decimal::Decimal::from(100)).normalize().to_string(), delivered.0);
     gateway.stop().await;
 }
 
@@ -178,5 +181,126 @@ async fn other_versions_log_on_and_get_reports_in_their_fields() {
     let mut modern = gateway.client_of(FIXT).await;
     modern.send("D", &order("modern", "12345678", "40=1")).await;
     assert_eq!(modern.report("modern", "2").await.text(150), Some("F"));
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_is_honoured_while_the_lock_is_not_signed_in_every_version() {
+    let harness = FixHarness::new().await;
+    harness.start_workers();
+    let gateway = harness.gateway().await;
+    for version in VERSIONS {
+        let mut client = gateway.client_of(version).await;
+        let (id, request) = (format!("o{}", version.1), format!("c{}", version.1));
+        let new = client.ask("D", &order(&id, "12345678", LIMIT), "8").await;
+        harness.wait_for_state(new.text(37).unwrap(), "locking").await;
+        let cancelled = client.ask("F", &cancel(&request, &id), "8").await;
+        assert_eq!(
+            (cancelled.text(150), cancelled.text(41)),
+            (Some("4"), Some(id.as_str())),
+            "{cancelled:?}"
+        );
+        // Of one that is not decided yet, too.
+        let (id, request) = (format!("p{}", version.1), format!("d{}", version.1));
+        client.send("D", &order(&id, "12345678", LIMIT)).await;
+        client.send("F", &cancel(&request, &id)).await;
+        assert_eq!(client.report(&request, "4").await.text(41), Some(id.as_str()));
+    }
+    assert_eq!(harness.count("select count(*) from execution where state_name <> 'cancelled'").await, 0);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_beyond_the_largest_size_is_rejected_and_the_session_goes_on() {
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    for version in VERSIONS {
+        let mut client = gateway.client_of(version).await;
+        let huge = order("huge", "00000008", LIMIT) + "|58=" + &"x".repeat(200_000);
+        let reject = client.ask("D", &huge, "3").await;
+        let reason = (version.0 != "FIX.4.2").then_some("99");
+        assert_eq!((reject.text(372), reject.text(373)), (Some("D"), reason), "{reject:?}");
+        let said = "the message is longer than 65536 bytes, MaxMessageSize(383)";
+        assert_eq!((reject.text(45), reject.text(58)), (Some("2"), Some(said)), "{reject:?}");
+        let id = format!("after{}", version.1);
+        client.send("D", &order(&id, "00000008", LIMIT)).await;
+        assert_eq!(client.expect("8").await.text(39), Some("0"));
+        client.log_out().await;
+        // Its number is used: nothing is asked for again.
+        client.reconnect(gateway.addr).await;
+        assert_eq!(client.log_on(version.2).await.text(383), Some("65536"));
+        client.send("1", "112=here").await;
+        assert_eq!(client.next().await.unwrap().text(112), Some("here"));
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mass_cancel_takes_what_can_be_cancelled_of_a_symbol_or_of_all() {
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    for version in &VERSIONS[1..] {
+        let mut client = gateway.client_of(*version).await;
+        let id = |name: &str| format!("{name}{}", version.1);
+        for n in 0..4 {
+            client.send("D", &order(&id(&format!("m{n}")), "00000008", LIMIT)).await;
+            client.expect("8").await;
+        }
+        let time = Client::utc().to_millis_text();
+        let refusals =
+            [("530=7|55=USDC/USD", "0"), ("530=1", "1"), ("530=1|55=NONE/USD", "1"), ("530=5", "0")];
+        for (n, (terms, reason)) in refusals.into_iter().enumerate() {
+            let refused =
+                client.ask("q", &format!("11={}|{terms}|60={time}", id(&format!("r{n}"))), "r").await;
+            assert_eq!((refused.text(531), refused.text(532)), (Some("0"), Some(reason)), "{refused:?}");
+        }
+        let other = client.ask("q", &format!("11={}|530=1|55=USD/USDC|60={time}", id("other")), "r").await;
+        assert_eq!((other.text(531), other.text(533)), (Some("1"), Some("0")), "{other:?}");
+        client.send("D", &order(&id("last"), "12345678", LIMIT)).await;
+        client.report(&id("last"), "0").await;
+        let all = format!("11={}|530=7|60={time}", id("all"));
+        client.send("q", &all).await;
+        let report = client.expect("r").await;
+        let said = [11, 530, 531, 533].map(|tag| report.text(tag).unwrap_or("-").to_owned());
+        assert_eq!(said, [id("all"), "7".into(), "7".into(), "5".into()], "{report:?}");
+        // They are cancelled side by side.
+        let mut cancelled = Vec::new();
+        while cancelled.len() < 5 {
+            let report = client.expect("8").await;
+            if report.text(39) == Some("4") && report.text(150) == Some("4") {
+                cancelled.push(report.text(11).unwrap_or_default().to_owned());
+            }
+        }
+        cancelled.sort();
+        assert_eq!(cancelled, ["last", "m0", "m1", "m2", "m3"].map(id));
+        let again = client.ask("q", &format!("97=Y|{all}"), "r").await;
+        assert_eq!((again.text(531), again.text(533)), (Some("7"), Some("0")), "{again:?}");
+        let duplicate = client.ask("q", &all, "r").await;
+        assert_eq!((duplicate.text(531), duplicate.text(58)), (Some("0"), Some("duplicate ClOrdID")));
+    }
+    let mut old = gateway.client_of(FIX_42).await;
+    assert_eq!(old.ask("q", "11=a|530=7|60=20260101-00:00:00", "j").await.text(380), Some("3"));
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_symbols_are_listed() {
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    for version in &VERSIONS[1..] {
+        let mut client = gateway.client_of(*version).await;
+        let list = client.ask("x", "320=s1|559=4", "y").await;
+        assert_eq!((list.text(320), list.text(560)), (Some("s1"), Some("0")), "{list:?}");
+        let text = String::from_utf8_lossy(list.view().bytes()).into_owned();
+        assert!(text.contains("\u{1}55=USDC/USD\u{1}"), "{text}");
+        let count: usize = list.text(146).unwrap().parse().unwrap();
+        assert_eq!((text.matches("\u{1}55=").count(), list.text(393)), (count, list.text(146)), "{text}");
+        for (terms, result, count) in
+            [("559=0|55=USDC/USD", "0", "1"), ("559=0|55=NONE/USD", "2", "0"), ("559=1", "1", "0")]
+        {
+            let list = client.ask("x", &format!("320=s2|{terms}"), "y").await;
+            assert_eq!((list.text(560), list.text(393)), (Some(result), Some(count)), "{list:?}");
+        }
+    }
     gateway.stop().await;
 }

@@ -1,9 +1,10 @@
 //! Range orders over FIX: a falling price between TargetPrice(20030) and Price(44).
 
 use dvp_core::{context::now, ranges};
-use dvp_fix::UtcNanos;
+use dvp_fix::{UtcNanos, codec::Message};
 
 use super::harness::{FixHarness, logged_on, order};
+use super::terms::adds_up;
 
 /// Sells 100 USDC, which give 99.35, for an output that falls over a time.
 fn falling(id: &str, target: &str, limit: &str, lifetime_ms: i64) -> String {
@@ -36,21 +37,29 @@ async fn a_range_is_filled_when_it_has_fallen_to_the_market_and_one_at_the_marke
     let (gateway, mut client) = harness.logged_on().await;
     client.send("D", &falling("falls", "1", "0.98", 3_000)).await;
     assert_eq!(client.expect("8").await.text(39), Some("0"));
-    let filled = client.report("falls", "2").await;
+    let filled = client.report("falls", "1").await;
     let number = |tag| filled.text(tag).unwrap().parse::<rust_decimal::Decimal>().unwrap();
-    assert_eq!((filled.text(150), filled.text(151)), (Some("F"), Some("0")), "{filled:?}");
-    assert!(number(14) <= 100.into() && number(14) > 98.into(), "{filled:?}");
-    let delivered = number(14) * number(31);
-    assert!(delivered >= 98.into() && delivered < "99.37".parse().unwrap(), "{delivered}");
+    assert_eq!(filled.text(150), Some("F"), "{filled:?}");
+    assert!(number(14) < 100.into() && number(14) > 98.into(), "{filled:?}");
+    assert_eq!(number(14) + number(151), 100.into(), "{filled:?}");
+    assert!(number(118) >= 98.into() && number(118) < "99.37".parse().unwrap(), "{filled:?}");
+    adds_up(&filled, false);
+    // The rest is not sold, and a status says so.
+    let rest = client.report("falls", "4").await;
+    let words = |report: &Message| [150, 39, 151, 58].map(|tag| report.text(tag).unwrap_or("-").to_owned());
+    assert_eq!(words(&rest), ["4", "4", "0", "the rest is not traded"], "{rest:?}");
+    assert_eq!((rest.text(14), rest.text(32), rest.text(118)), (filled.text(14), None, None), "{rest:?}");
+    let status = client.ask("H", "11=falls|54=2|55=USDC/USD", "8").await;
+    assert_eq!((status.text(39), status.text(14)), (Some("4"), filled.text(14)), "{status:?}");
     // The protocol fee of what was sold, and not of all that might have been.
     let sql = "select ((object #>> '{input,amountMinor}')::numeric - (object #>> '{offramp,fromAmountMinor}')::numeric)::text \
          from event where type = 'payout.completed'";
     let (fee,): (String,) = harness.row(sql).await;
     let fee: rust_decimal::Decimal = fee.parse().unwrap();
-    assert_eq!(number(12) * rust_decimal::Decimal::from(1_000_000), fee);
+    assert_eq!(number(20109) * rust_decimal::Decimal::from(1_000_000), fee);
     client.send("D", &falling("met", "0.99", "0.9", 600_000)).await;
     assert_eq!(client.report("met", "0").await.text(150), Some("0"));
-    let met = client.report("met", "2").await;
+    let met = client.report("met", "1").await;
     let sold: rust_decimal::Decimal = met.text(14).unwrap().parse().unwrap();
     assert!(sold < 100.into(), "the input not needed stays with the user: {met:?}");
     gateway.stop().await;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use alloy::signers::local::PrivateKeySigner;
-use dvp_fix::UtcNanos;
+use dvp_fix::{UtcNanos, codec::Message};
 use dvp_store::orders::feed;
 use dvp_testing::market::{ESCROW, PERMIT, TOKEN};
+use rust_decimal::{Decimal, RoundingStrategy};
 
 use super::{
     client::Client,
@@ -121,6 +122,12 @@ async fn contradictory_or_invalid_terms_are_refused() {
         (without("m", "20010"), "beneficiary_incomplete_for_jit_payout"),
         (good("x") + "|59=6|126=20991231-00:00:00", "ExpireTime(126) is more than 30 days ahead"),
         (good("e") + "|126=20991231-00:00:00", "ExpireTime(126) is for TimeInForce(59) 6"),
+        (good("d") + "|59=6|432=20200101", "ExpireDate(432) in the future required"),
+        (good("t") + "|59=0|432=20991231", "ExpireDate(432) is for TimeInForce(59) 6"),
+        (
+            good("b") + "|59=6|126=20991231-00:00:00|432=20991231",
+            "ExpireTime(126) and ExpireDate(432) exclude each other",
+        ),
     ];
     for (body, text) in cases {
         let report = client.ask("D", &body, "8").await;
@@ -128,6 +135,17 @@ async fn contradictory_or_invalid_terms_are_refused() {
     }
     gateway.stop().await;
     assert_eq!(harness.count("select count(*) from execution").await, 0);
+}
+
+/// A book's arithmetic: the gross amount less what is deducted is what came in.
+pub(super) fn adds_up(filled: &Message, is_42: bool) {
+    let number = |tag| filled.text(tag).map_or(Decimal::ZERO, |text| text.parse().unwrap());
+    let gross = (number(32) * number(31)).round_dp_with_strategy(2, RoundingStrategy::ToZero);
+    assert_eq!((number(381), number(14), number(6)), (gross, number(32), number(31)), "{filled:?}");
+    let (net, currency) = if is_42 { (119, 120) } else { (118, 479) };
+    assert_eq!(number(net), gross - number(12) - number(137), "{filled:?}");
+    assert_eq!((filled.text(13), filled.text(currency)), (Some("3"), Some("USD")), "{filled:?}");
+    assert!(number(12) > Decimal::ZERO && (is_42 || filled.text(138) == Some("USD")), "{filled:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,18 +161,10 @@ async fn a_fill_reports_account_currency_and_fees_in_every_version() {
         assert_eq!((new.text(1), new.text(15), new.text(12)), (Some("12345678"), Some("USDC"), None));
         let filled = client.report(&format!("f{comp_id}"), "2").await;
         assert_eq!((filled.text(1), filled.text(15)), (Some("12345678"), Some("USDC")), "{filled:?}");
-        // Five basis points of 100 USDC, and half a dollar.
-        assert_eq!((filled.text(12), filled.text(13)), (Some("0.05"), Some("3")), "{filled:?}");
-        let fee = if begin_string == "FIX.4.2" {
-            (filled.text(20107), filled.text(20108))
-        } else {
-            assert_eq!(
-                (filled.text(479), filled.text(136), filled.text(139)),
-                (Some("USDC"), Some("1"), Some("7"))
-            );
-            (filled.text(137), filled.text(138))
-        };
-        assert_eq!(fee, (Some("0.5"), Some("USD")), "{filled:?}");
+        // Half a dollar for the payout, and five basis points of 100 USDC.
+        let own = [20107, 20108, 20109, 20114].map(|tag| filled.text(tag).unwrap_or_default());
+        assert_eq!(own, ["0.5", "USD", "0.05", "USDC"], "{filled:?}");
+        adds_up(&filled, begin_string == "FIX.4.2");
     }
     gateway.stop().await;
 }

@@ -2,16 +2,12 @@
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
+use dvp_core::operators::beneficiaries as entry;
 use dvp_core::operators::requests::is_same_operator;
 use dvp_domain::beneficiary::destination::DestinationStatus;
-use dvp_domain::beneficiary::{BeneficiaryAddress, PayoutMethod};
-use dvp_domain::money::Minor;
+use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod};
 use dvp_domain::text;
-use dvp_rails::PayoutOrder;
-use dvp_rails::iso20022::instruction::check_payout;
-use dvp_rails::iso20022::schema::exponent;
-use dvp_store::database::ids;
-use dvp_store::partners::beneficiaries::{self, DestinationRow, NewBeneficiary, NewDestination};
+use dvp_store::partners::beneficiaries::{self, DestinationRow};
 use serde_json::json;
 
 use crate::actions::Reason;
@@ -165,16 +161,9 @@ async fn create(desk: &mut Desk<'_>, args: Create) -> anyhow::Result<Outcome> {
         given("the address", part)?;
     }
     let partner = desk.partner(&partner).await?;
-    let id = format!("bene_{}", ids::draw_here(desk.conn).await?.simple());
-    let new = NewBeneficiary {
-        id: &id,
-        partner_id: &partner.id,
-        name: given("--name", &name)?,
-        country: &country,
-        address: address.as_ref(),
-        operator: &desk.by.name,
-    };
-    beneficiaries::insert_beneficiary(desk.conn, &new).await?;
+    let name = Some(given("--name", &name)?.to_owned());
+    let details = Beneficiary { name, country: Some(country), address, ..Beneficiary::default() };
+    let id = entry::enter(desk.conn, &partner.id, &details, &desk.by.name).await?;
     entered(desk, &id, &destination).await
 }
 
@@ -183,29 +172,17 @@ async fn entered(desk: &mut Desk<'_>, beneficiary_id: &str, args: &Destination) 
     for part in [&args.swift_code, &args.bank].into_iter().flatten() {
         given("the bank", part)?;
     }
-    let id = format!("dest_{}", ids::draw_here(desk.conn).await?.simple());
-    let new = NewDestination {
-        id: &id,
-        beneficiary_id,
-        account: given("--account", &args.account)?,
-        currency: &args.currency,
-        method: args.method,
-        swift_code: args.swift_code.as_deref().map(str::trim),
-        bank: args.bank.as_deref().map(str::trim),
-        operator: &desk.by.name,
+    let trimmed = |text: &Option<String>| text.as_deref().map(|text| text.trim().to_owned());
+    let details = Beneficiary {
+        account: Some(given("--account", &args.account)?.to_owned()),
+        payout_method: Some(args.method),
+        swift_code: trimmed(&args.swift_code),
+        bank: trimmed(&args.bank),
+        ..Beneficiary::default()
     };
-    beneficiaries::insert_destination(desk.conn, &new).await?;
-    let row = locked(desk, &id).await?;
-    row.destination.details.check().context("no bank could be ordered to pay this destination")?;
-    let order = PayoutOrder {
-        beneficiary: Some(&row.destination.details),
-        amount: Minor::new(1),
-        currency: &args.currency,
-        exponent: exponent(&args.currency),
-        reference: None,
-    };
-    check_payout(&order).context("no bank could be ordered to pay this destination")?;
-    let account = format!("{beneficiary_id}:{id}");
+    let by = &desk.by.name;
+    let row = entry::enter_destination(desk.conn, beneficiary_id, &details, &args.currency, by).await?;
+    let (account, id) = (row.account(), row.destination_id);
     let value = json!({
         "beneficiaryId": beneficiary_id, "destinationId": id, "account": account,
         "status": DestinationStatus::Unverified.as_str(),

@@ -13,6 +13,7 @@ use dvp_domain::reconcile::BreakKind;
 use dvp_domain::screening::REFUSED;
 use dvp_domain::settlement::Remedy;
 use dvp_domain::settlement::leg::LegKind;
+use dvp_store::database::clock;
 use dvp_store::orders::executions::{self, Execution};
 use serde_json::json;
 
@@ -36,7 +37,7 @@ pub(crate) enum ExecutionAction {
     /// out; paid-again, given-back: what came back was paid another way, or the input given back. close-conversion:
     /// treasury has unwound or taken over what the desk converted for an order that did not use it. release, refuse:
     /// settle, or fail, an order that screening holds. fill: a resting order of money that its bank knows from before a
-    /// restore was filled for these amounts.
+    /// restore was filled for these amounts. release-payee: the bank may make a payment whose payee does not match.
     ///
     /// All but ask, cancel and return take two operators: the decision waits until another one approves it (`dvp
     /// approval approve`) or decides the same.
@@ -81,6 +82,7 @@ enum Decision {
     Release,
     Refuse,
     Fill,
+    ReleasePayee,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -208,10 +210,16 @@ const fn choice(
 /// Of a payment that was seen outside.
 const PAYMENT: &[&str] = &["provider-reference", "paid-at", "evidence"];
 
-const CHOICES: [Choice; 18] = [
+const CHOICES: [Choice; 19] = [
     choice(Decision::Ask, None, "Query the rail now", &[]),
     choice(Decision::Cancel, None, "Cancel: the order has not begun to settle", &[]),
     choice(Decision::Release, None, "Release: settle although screening holds it", &["evidence"]),
+    choice(
+        Decision::ReleasePayee,
+        None,
+        "Release the payment although its payee does not match",
+        &["evidence"],
+    ),
     choice(Decision::Refuse, None, "Refuse: fail an order that screening holds", &["code", "evidence"]),
     choice(
         Decision::Fill,
@@ -349,7 +357,7 @@ impl Resolve {
     /// The rail's reference, and when the money moved.
     fn outside(&self) -> anyhow::Result<(String, DateTime<Utc>)> {
         let reference = self.provider_reference.clone().context("--provider-reference is needed")?;
-        Ok((reference, self.paid_at.unwrap_or_else(Utc::now)))
+        Ok((reference, self.paid_at.unwrap_or_else(|| clock::now().to_utc())))
     }
 
     fn decision(&self) -> anyhow::Result<Action> {
@@ -358,6 +366,7 @@ impl Resolve {
             Decision::Ask => Action::Ask,
             Decision::Cancel => Action::Cancel,
             Decision::CloseContradiction => Action::CloseContradiction,
+            Decision::ReleasePayee => Action::ReleasePayee,
             Decision::Release => Action::Release,
             Decision::Refuse => Action::Refuse { code: code(REFUSED) },
             Decision::Fill => Action::Fill {

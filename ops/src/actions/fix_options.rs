@@ -1,5 +1,7 @@
 //! The settings of a FIX session. Settings not given keep their values; `off` removes a requirement or a limit.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use dvp_core::operators::credentials::sessions;
 
@@ -8,7 +10,7 @@ pub(crate) struct SessionOptions {
     /// Copies of the reports of all the partner's orders, and no orders: true or false.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub drop_copy: Option<bool>,
-    /// Cancel orders that are not locking yet this many seconds (0 to 3600) after the connection ended.
+    /// Cancel orders that can be cancelled this many seconds (0 to 3600) after the connection ended.
     #[arg(long, value_name = "SECONDS|off", value_parser = upto::<3600>)]
     pub cancel_on_disconnect: Option<Agreed<i32>>,
     /// How far an order without a price may slip, in basis points.
@@ -57,6 +59,20 @@ pub(crate) struct SessionOptions {
     /// How old an order may be that was possibly sent before (PossDupFlag, PossResend), in seconds (1 to 604800).
     #[arg(long, value_name = "SECONDS|off", value_parser = age)]
     pub repeated_order_age: Option<Agreed<i32>>,
+    /// Tags that are read and ignored, with commas between them and `user-defined` for those from 5000 on, in place of the
+    /// list of docs/fix.md; none: every field without an effect is refused; off: that list again.
+    #[arg(long, value_name = "TAGS|none|off", value_parser = tags)]
+    pub ignored_fields: Option<Agreed<String>>,
+    /// The fraction of a second in our timestamps; FIX 4.2 has seconds and millis.
+    #[arg(long, value_name = "seconds|millis|micros|nanos", value_parser = ["seconds", "millis", "micros", "nanos"])]
+    pub time_precision: Option<String>,
+    /// The encoding of text, which MessageEncoding(347) may name.
+    #[arg(long, value_name = "UTF-8|ISO-8859-1", value_parser = ["UTF-8", "ISO-8859-1"])]
+    pub text_encoding: Option<String>,
+    /// A ClOrdID is unique in a trading day, which begins as the schedule does (without one, at midnight UTC), and not for
+    /// ever. It cannot be taken back.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub cl_ord_id_per_day: Option<bool>,
     /// When there is a session, as `daily 08:00 Europe/Zurich to 22:00 Europe/Zurich`; off: always.
     #[arg(long, value_name = "SCHEDULE|off", value_parser = text)]
     pub schedule: Option<Agreed<String>>,
@@ -125,13 +141,52 @@ fn names(text: &str) -> Result<Agreed<Vec<String>>, String> {
     })
 }
 
+/// Ascending tags, then `user-defined`; empty for `none`.
+fn tags(text: &str) -> Result<Agreed<String>, String> {
+    const USER_DEFINED: &str = "user-defined";
+    Agreed::parse(text, |text| {
+        let parts = text.split(',').map(str::trim).filter(|_| text != "none");
+        let (words, numbers): (Vec<_>, Vec<_>) = parts.partition(|part| *part == USER_DEFINED);
+        let number = |part: &str| {
+            let tag = part.parse::<u32>().ok().filter(|tag| (1..5000).contains(tag));
+            tag.ok_or_else(|| format!("{part} is no tag below 5000, nor {USER_DEFINED}"))
+        };
+        let numbers: BTreeSet<u32> = numbers.into_iter().map(number).collect::<Result<_, _>>()?;
+        let numbers = numbers.iter().map(u32::to_string);
+        Ok(numbers.chain(words.first().map(|word| (*word).to_owned())).collect::<Vec<_>>().join(","))
+    })
+}
+
 fn text(text: &str) -> Result<Agreed<String>, String> {
     Agreed::parse(text, |text| Ok(text.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: SessionOptions,
+    }
+
+    #[test]
+    fn the_form_of_messages_is_one_that_fix_knows() {
+        let line =
+            ["set", "--time-precision", "micros", "--text-encoding", "ISO-8859-1", "--cl-ord-id-per-day"];
+        let Line { options } = Line::try_parse_from(line).unwrap();
+        assert_eq!(options.time_precision.as_deref(), Some("micros"));
+        assert_eq!(options.text_encoding.as_deref(), Some("ISO-8859-1"));
+        assert_eq!(options.cl_ord_id_per_day, Some(true));
+        for wrong in
+            [["--time-precision", "days"], ["--text-encoding", "EUC-JP"], ["--time-precision", "off"]]
+        {
+            assert!(Line::try_parse_from([&["set"][..], &wrong].concat()).is_err());
+        }
+    }
 
     #[test]
     fn networks_are_in_the_databases_form() {
@@ -148,5 +203,8 @@ mod tests {
         assert_eq!(upto::<3600>("0"), Ok(Agreed::On(0)));
         assert_eq!(upto::<3600>("never"), Err("0 to 3600, or off".to_owned()));
         assert!(hashes("00").is_err() && names("a b").is_err());
+        assert_eq!(tags("100, 18,user-defined,18"), Ok(Agreed::On("18,100,user-defined".to_owned())));
+        assert_eq!((tags("none"), tags("off")), (Ok(Agreed::On(String::new())), Ok(Agreed::Off)));
+        assert!(tags("5000").is_err() && tags("").is_err() && tags("all").is_err());
     }
 }

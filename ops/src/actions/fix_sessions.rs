@@ -356,7 +356,12 @@ async fn agreed(
     let missing = || format!("there is no session {id}");
     let session = fix::find_session(desk.conn, id).await?.with_context(missing)?;
     let before = fix_settings::find_settings(desk.conn, id).await?.with_context(missing)?;
+    let is_per_day = before.cl_ord_id_per_day;
     let settings = changed(before, &desk.house.vault, id, options)?;
+    ensure!(
+        !is_per_day || settings.cl_ord_id_per_day,
+        "--cl-ord-id-per-day cannot be taken back: a ClOrdID may stand for an order of each day"
+    );
     ensure!(
         !settings.drop_copy || settings.cancel_on_disconnect_secs.is_none(),
         "a drop copy has no orders to cancel: give --cancel-on-disconnect off, or --drop-copy false"
@@ -411,6 +416,10 @@ fn changed(
         schedule: or(options.schedule, before.schedule),
         drop_copy: options.drop_copy.unwrap_or(before.drop_copy),
         cancel_on_disconnect_secs: or(options.cancel_on_disconnect, before.cancel_on_disconnect_secs),
+        ignored_fields: or(options.ignored_fields, before.ignored_fields),
+        text_encoding: options.text_encoding.unwrap_or(before.text_encoding),
+        cl_ord_id_per_day: options.cl_ord_id_per_day.unwrap_or(before.cl_ord_id_per_day),
+        time_precision: options.time_precision.unwrap_or(before.time_precision),
     })
 }
 
@@ -435,5 +444,9 @@ fn settings_json(settings: &FixSessionSettings) -> Value {
         "orderAgeSecs": settings.order_age_secs,
         "repeatedOrderAgeSecs": settings.repeated_order_age_secs,
         "schedule": settings.schedule,
+        "ignoredFields": settings.ignored_fields,
+        "clOrdIdPerDay": settings.cl_ord_id_per_day,
+        "timePrecision": settings.time_precision,
+        "textEncoding": settings.text_encoding,
     })
 }

@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use dvp_core::operators::makers::{self, MakerChange, Placing, parse_rate};
+use dvp_core::secrets::{RESTING_ORDER, Vault};
 use dvp_domain::money::Minor;
 use dvp_store::operators::makers::Maker;
 use dvp_store::orders::resting_orders::RestingOrderRow;
@@ -33,7 +34,7 @@ pub(crate) enum MakerAction {
     Place(Place),
     /// Cancel the remainder of a resting order. Amounts that takers return later stay with the provider.
     #[command(
-        after_help = "Example:\n  dvp maker cancel --partner acme --order 17 --reason 'ordered by phone' --config dvp.toml"
+        after_help = "Example:\n  dvp maker cancel --partner acme --order rst_… --reason 'ordered by phone' --config dvp.toml"
     )]
     Cancel(Cancel),
 }
@@ -85,9 +86,9 @@ pub(crate) struct Cancel {
     /// The maker's name.
     #[arg(long)]
     partner: String,
-    /// The order's number, as `place` and `dvp maker orders` print it.
+    /// The order's id, as `place`, `dvp maker orders` and REST have it: rst_….
     #[arg(long)]
-    order: i64,
+    order: String,
     #[command(flatten)]
     why: Reason,
 }
@@ -105,8 +106,10 @@ impl MakerAction {
             Self::Cancel(args) => {
                 args.why.given()?;
                 let maker = maker(desk, &args.partner).await?;
-                let order = makers::cancel(desk.conn, &maker, args.order).await?;
-                Ok(Outcome::done(view(&order), line(&order)))
+                let id = desk.house.vault.id_behind(RESTING_ORDER, &args.order);
+                let id = id.with_context(|| format!("there is no resting order {}", args.order))?;
+                let order = makers::cancel(desk.conn, &maker, id).await?;
+                Ok(done(desk, &order))
             }
         }
     }
@@ -151,24 +154,33 @@ async fn place(desk: &mut Desk<'_>, args: Place) -> anyhow::Result<Outcome> {
     let (input, output) = (input.to_owned(), output.to_owned());
     let placing = Placing { client_order_id, input, output, rate, amount };
     let (order, is_new) = makers::place(desk.conn, &maker, &placing).await?;
-    let mut value = view(&order);
+    let mut value = view(&desk.house.vault, &order);
     value["repeated"] = json!(!is_new);
-    Ok(Outcome::done(value, line(&order)))
+    Ok(Outcome::done(value, line(&desk.house.vault, &order)))
+}
+
+fn done(desk: &Desk<'_>, order: &RestingOrderRow) -> Outcome {
+    Outcome::done(view(&desk.house.vault, order), line(&desk.house.vault, order))
 }
 
 /// A resting order.
-pub fn view(row: &RestingOrderRow) -> Value {
-    json!({"order": row.id, "clientOrderId": row.client_order_id, "pair": format!("{}/{}", row.input_asset, row.output_asset),
+pub fn view(vault: &Vault, row: &RestingOrderRow) -> Value {
+    json!({"order": vault.opaque_id(RESTING_ORDER, row.id), "clientOrderId": row.client_order_id, "pair": format!("{}/{}", row.input_asset, row.output_asset),
            "rate": row.rate, "amountMinor": row.placed, "remainingMinor": row.remaining,
            "cancelledMinor": row.cancelled, "placedAt": row.placed_at.to_rfc3339(),
            "cancelledAt": row.cancelled_at.map(|at| at.to_rfc3339())})
 }
 
 /// A resting order as a line.
-pub fn line(row: &RestingOrderRow) -> String {
+pub fn line(vault: &Vault, row: &RestingOrderRow) -> String {
     let cancelled = row.cancelled.as_ref().map(|rest| format!("  {rest} cancelled")).unwrap_or_default();
     format!(
         "{}  {}/{} at {}  {} of {} left{cancelled}",
-        row.id, row.input_asset, row.output_asset, row.rate, row.remaining, row.placed
+        vault.opaque_id(RESTING_ORDER, row.id),
+        row.input_asset,
+        row.output_asset,
+        row.rate,
+        row.remaining,
+        row.placed
     )
 }

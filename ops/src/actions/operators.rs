@@ -10,6 +10,7 @@ use dvp_core::operators::accounts::{self, new_token, token_hash};
 use dvp_core::operators::invitations::{self, RequestedInvitation, ServiceToken};
 use dvp_core::operators::requests::is_same_operator;
 use dvp_domain::operator::OperatorRole;
+use dvp_store::database::clock;
 use dvp_store::operators::accounts::{self as store, OperatorRow, tokens};
 use serde_json::{Value, json};
 
@@ -248,7 +249,7 @@ fn shown_link(desk: &Desk<'_>, mut value: Value, name: &str, token: &str) -> Out
 
 async fn token(desk: &mut Desk<'_>, args: Token) -> anyhow::Result<Outcome> {
     let Token { name, actions, until, why } = args;
-    let now = Utc::now();
+    let now = clock::now().to_utc();
     ensure!(
         (now..now + Duration::days(TOKEN_DAYS)).contains(&until),
         "--until: a token ends in the future, within {TOKEN_DAYS} days"

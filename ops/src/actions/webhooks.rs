@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail, ensure};
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use dvp_core::engine::webhooks::{Command, CommandOutcome, Owner, WebhookError, WebhookRejection, carry_out};
+use dvp_core::secrets::Vault;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::webhooks;
 use serde_json::json;
@@ -114,7 +115,7 @@ async fn send(desk: &mut Desk<'_>, id: &str, command: Command) -> anyhow::Result
     let endpoint = webhooks::find_many(desk.conn, &[id]).await?.pop();
     let endpoint = endpoint.with_context(|| format!("there is no endpoint {id}"))?;
     let owner = Owner { key_id: endpoint.key_id, tenant: endpoint.tenant };
-    let render = |_: &CommandOutcome| StoredResponse { status: 200, body: String::new() };
+    let render = |_: &Vault, _: &CommandOutcome| StoredResponse { status: 200, body: String::new() };
     match carry_out(desk.conn, &desk.house.vault, &owner, command, None, render).await {
         Ok(_) => Ok(Outcome::done(json!({"endpointId": id, "queued": true}), format!("queued for {id}"))),
         Err(WebhookError::Store(error)) => Err(error.into()),

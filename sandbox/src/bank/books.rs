@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_rails::iso20022::folder::drop_into;
+use dvp_store::database::clock;
 use tokio::fs;
 
 use super::profile::Profile;
@@ -113,7 +114,7 @@ impl Books {
         let mine =
             open.iter().filter(|((_, name), line)| line.currency == currency && !stated.contains(name));
         let mine: Vec<(&String, &Line)> = mine.map(|((_, name), line)| (name, line)).collect();
-        let now = Utc::now();
+        let now = clock::now().to_utc();
         let wait = TimeDelta::from_std(STATED_AFTER).map_err(io::Error::other)?;
         if !mine.iter().any(|(_, line)| line.at + wait <= now) {
             return Ok(());

@@ -2,6 +2,7 @@
 //! charges, repetitions.
 
 use dvp_domain::money::Minor;
+use dvp_domain::scheme::PayoutMethod;
 use dvp_rails::iso20022::instruction::uetr;
 use dvp_rails::iso20022::schema::{Message, exponent};
 use dvp_rails::iso20022::text::{fixed, minor};
@@ -37,6 +38,10 @@ pub struct Profile {
     pub charge_minor: i64,
     /// What it keeps of a return.
     pub return_deducts_minor: i64,
+    /// The payments that are ordered from it.
+    pub method: PayoutMethod,
+    /// It verifies payees, and pays once a payment is released.
+    pub verifies_payees: bool,
 }
 
 /// What a status report gives its status to.

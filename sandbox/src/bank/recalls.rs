@@ -28,10 +28,9 @@ pub(super) struct Recall {
     order: Order,
 }
 
-/// Whether a file asks for a payment back.
-pub(super) fn is_recall(content: &[u8]) -> bool {
-    Document::read(content)
-        .is_ok_and(|document| Message::of(&document).is_some_and(|(message, _)| message == Message::Camt056))
+/// What a file is.
+pub(super) fn message_of(content: &[u8]) -> Option<Message> {
+    Message::of(&Document::read(content).ok()?).map(|(message, _)| message)
 }
 
 /// The end-to-end id of the payment that a request is about, and its case: a request that breaks the schema has none.

@@ -17,6 +17,7 @@ fn order() -> Order {
         account: "000123456789".into(),
         amount: "99.35".into(),
         currency: "USD".into(),
+        is_instant: false,
     }
 }
 

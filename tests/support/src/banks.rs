@@ -12,10 +12,13 @@ use chrono::{TimeDelta, Utc};
 use dvp_core::ledger::reconciliation::{PATIENCE, compare_bank};
 use dvp_core::operators::approvals::approve;
 use dvp_core::operators::ledger_operations::request;
+use dvp_core::operators::operations::{Action, Resolution, resolve};
 use dvp_core::operators::requests::Maker;
 use dvp_domain::ledger::operation::Operation;
 use dvp_domain::money::Minor;
+use dvp_domain::scheme::Scheme;
 use dvp_domain::time::Timestamp;
+use dvp_rails::iso20022::payee::{OnMismatch, Payees, Verification};
 use dvp_rails::iso20022::{BankFiles, outage};
 use dvp_sandbox::bank::Bank;
 use dvp_sandbox::bank::profile::Profile;
@@ -29,10 +32,12 @@ use crate::wait::wait_for;
 use crate::{Harness, Market};
 
 /// The profiles, by name.
-pub const PROFILES: [(&str, &str); 6] = [
+pub const PROFILES: [(&str, &str); 8] = [
     ("austria", include_str!("../../../benches/profiles/banks/austria.toml")),
     ("cbpr", include_str!("../../../benches/profiles/banks/cbpr.toml")),
     ("danske", include_str!("../../../benches/profiles/banks/danske.toml")),
+    ("germany", include_str!("../../../benches/profiles/banks/germany.toml")),
+    ("instant", include_str!("../../../benches/profiles/banks/instant.toml")),
     ("mbank", include_str!("../../../benches/profiles/banks/mbank.toml")),
     ("nordea", include_str!("../../../benches/profiles/banks/nordea.toml")),
     ("swiss", include_str!("../../../benches/profiles/banks/swiss.toml")),
@@ -41,6 +46,9 @@ const FUNDS: u128 = 1_000_000_000;
 /// The last four characters of accounts: paid, paid after a while, refused, said three times, paid and then refused,
 /// returned.
 const ENDINGS: [&str; 8] = ["6789", "6789", "6789", "0001", "0002", "0004", "0010", "0013"];
+/// Those of payees that do not match, nearly match, or cannot be verified.
+const PAYEES: [&str; 3] = ["0031", "0032", "0033"];
+const EURO_ACCOUNT: &str = "DE89370400440532013000";
 
 /// The profile of a name. `None`: there is none.
 pub fn profile(name: &str) -> Option<Profile> {
@@ -59,34 +67,41 @@ pub struct BanksReport {
 /// Runs orders through a bank.
 pub async fn run(profile: Profile, seed: u64, orders: u64) -> BanksReport {
     let (mut dice, dir) = (Dice(seed), tempfile::tempdir().unwrap());
-    let market = Market::new(vec![pair("EUR", "USD", "1.08")]).with_funds("north", "USD", FUNDS);
+    let is_euros = Scheme::of(profile.method).currency == Some("EUR");
+    let (sold, paid, price) = if is_euros { ("USD", "EUR", "0.92") } else { ("EUR", "USD", "1.08") };
+    let market = Market::new(vec![pair(sold, paid, price)]).with_funds("north", paid, FUNDS);
     let harness = Harness::new(market).await;
-    harness.deposit("EUR", FUNDS).await;
+    harness.deposit(sold, FUNDS).await;
     let mut conn = harness.pool().acquire().await.unwrap();
     outage::stamp(&mut conn, dir.path(), "jo", false).await.unwrap();
-    let files =
-        BankFiles::open(harness.pool().clone(), dir.path(), debtors([("USD", "400500600", "SANDUS33")]));
-    let files = files.await.unwrap();
-    let accounts = vec![("USD".to_owned(), "400500600".to_owned())];
+    let (account, bic) = if is_euros { (EURO_ACCOUNT, "SANDDEFF") } else { ("400500600", "SANDUS33") };
+    let files = BankFiles::open(harness.pool().clone(), dir.path(), debtors([(paid, account, bic)]));
+    let verification = if profile.verifies_payees { Verification::OptIn } else { Verification::Agreed };
+    let payees = Payees { verification, on_mismatch: OnMismatch::Hold };
+    let files = files.await.unwrap().verifying(payees);
+    let accounts = vec![(paid.to_owned(), account.to_owned())];
     let bank = Bank::open_with_accounts(dir.path(), accounts).await.unwrap().as_profile(profile.clone());
     let opening =
-        "select reference from ledger_entry where reference like 'opening:%' and asset = 'USD' limit 1";
-    let (opening,): (String,) = harness.row(opening).await;
-    bank.deposit(&opening, "USD", i64::try_from(FUNDS).unwrap()).await.unwrap();
+        "select reference from ledger_entry where reference like 'opening:%' and asset = $1 limit 1";
+    let (opening,): (String,) = harness.row_of(opening, paid).await;
+    bank.deposit(&opening, paid, i64::try_from(FUNDS).unwrap()).await.unwrap();
     let stop = watch::Sender::new(false);
     harness.start_workers_paying(Arc::new(files.clone()));
     tokio::spawn(files.clone().run(stop.subscribe()));
     tokio::spawn(bank.clone().run(stop.subscribe()));
 
     let mut endings = HashMap::new();
+    let known: Vec<&str> = PAYEES.into_iter().filter(|_| profile.verifies_payees).chain(ENDINGS).collect();
     for n in 0..orders {
         // Each of them, and then any.
-        let first = usize::try_from(n).ok().and_then(|n| ENDINGS.get(n).copied());
-        let ending = first.unwrap_or_else(|| ENDINGS[dice.index(ENDINGS.len())]);
-        let input = ("EUR", u128::from(dice.throw(100_000)) + 5_000);
-        let mut order = order_for(&Terms { input, output: "USD", account: &format!("00012345{ending}") });
+        let first = usize::try_from(n).ok().and_then(|n| known.get(n).copied());
+        let ending = first.unwrap_or_else(|| known[dice.index(known.len())]);
+        let input = (sold, u128::from(dice.throw(100_000)) + 5_000);
+        let to = if is_euros { iban_ending(ending) } else { format!("00012345{ending}") };
+        let mut order = order_for(&Terms { input, output: paid, account: &to });
         if let Some(beneficiary) = &mut order.beneficiary {
-            beneficiary.bank = Some("USABA021000021".into());
+            beneficiary.payout_method = Some(profile.method);
+            beneficiary.bank = (!is_euros).then(|| "USABA021000021".into());
         }
         endings.insert(harness.accept(order).await.reference, ending);
     }
@@ -95,6 +110,9 @@ pub async fn run(profile: Profile, seed: u64, orders: u64) -> BanksReport {
         "0013" => "reversed",
         _ => "completed",
     };
+    for (reference, _) in endings.iter().filter(|(_, ending)| **ending == PAYEES[0]) {
+        release(&harness, reference).await;
+    }
     for (reference, ending) in &endings {
         harness.wait_for_state(reference, ended(ending)).await;
     }
@@ -109,6 +127,26 @@ pub async fn run(profile: Profile, seed: u64, orders: u64) -> BanksReport {
     report.files = u64::try_from(harness.count("select count(*) from bank_file").await).unwrap();
     report.statements = u64::try_from(statements.len()).unwrap();
     report
+}
+
+/// A German IBAN with these digits at its end.
+fn iban_ending(ending: &str) -> String {
+    let number = format!("37040044053200{ending}");
+    let of_letters: u128 = format!("{number}131400").parse().unwrap();
+    format!("DE{:02}{number}", 98 - of_letters % 97)
+}
+
+/// Two operators release a payment whose payee does not match: the bank has paid nothing before.
+async fn release(harness: &Harness, reference: &str) {
+    for operator in ["jo", "mika"] {
+        let (action, reason, evidence) = (Action::ReleasePayee, "a maiden name", "call of 3 May");
+        let resolution = Resolution { reference, action, operator, reason, evidence };
+        wait_for("the payment to be held", || async {
+            let mut conn = harness.pool().acquire().await.unwrap();
+            resolve(&mut conn, &resolution).await.ok()
+        })
+        .await;
+    }
 }
 
 /// What the bank moved is what each order says, and what it said is understood.
@@ -140,7 +178,7 @@ async fn check_payments(
             _ => vec![-amount],
         };
         assert_eq!(moved, wanted, "{name}: {execution} to ...{ending}");
-        let is_silent = !matches!(ending, "0010" | "0013");
+        let is_silent = !matches!(ending, "0010" | "0013" | "0031");
         assert_eq!(alarm.is_none(), is_silent, "{name}: {execution} to ...{ending}: {alarm:?}");
     }
 }
@@ -163,7 +201,7 @@ async fn post_charges(harness: &Harness, profile: &Profile, statements: &[Statem
     for charge in &charges {
         let id = charge.bank_reference.as_str();
         let amount = Minor::new(charge.amount.unsigned_abs().into());
-        let operation = Operation::Charge { asset: "USD".into(), amount, entry: id.into() };
+        let operation = Operation::Charge { asset: charge.currency.clone(), amount, entry: id.into() };
         let maker = Maker { operator: "jo", reason: "charges", evidence: "the statement" };
         let asked = request(&mut conn, id, &operation, maker).await.unwrap();
         approve(&mut conn, &asked.approval.id, "mika", "seen").await.unwrap();

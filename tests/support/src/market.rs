@@ -24,6 +24,8 @@ pub const WETH: &str = "0x00000000000000000000000000000000000000bb";
 /// ETH, as the contracts hold it.
 pub const WRAPPED: &str = "0x00000000000000000000000000000000000000cc";
 pub const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
+/// Takes deposits where the market deals in the chain's coin.
+pub const GATE: &str = "0xdddddddddddddddddddddddddddddddddddddddd";
 pub const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
 pub const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
 pub const CHAIN_ID: u64 = 31_337;
@@ -185,6 +187,9 @@ pub(crate) fn debtors<const N: usize>(accounts: [(&str, &str, &str); N]) -> Vec<
         bic: bic.into(),
         country: bic[4..6].into(),
         town: None,
+        street: None,
+        post_code: None,
+        purpose: None,
     };
     accounts.map(debtor).into()
 }

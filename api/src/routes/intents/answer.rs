@@ -2,14 +2,18 @@
 
 use axum::http::StatusCode;
 use dvp_core::writer::{Accepted, DepositDue, Outcome, Refusal, UsedKey};
+use dvp_domain::asset::Registry;
 use dvp_domain::fees::FeeItem;
+use dvp_domain::intent::IntentRequest;
 use dvp_domain::money::Minor;
 use dvp_domain::plan::{SolvedPath, plan_id, shown_fees};
+use dvp_domain::rejection;
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::idempotency::StoredResponse;
 use serde::Serialize;
 
 use crate::http::error::{ApiError, Code, text};
+use crate::http::fields::fault;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -46,22 +50,31 @@ struct RejectedView<'a> {
     intent_id: &'a str,
     status: &'static str,
     reason: &'static str,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    param: Option<&'static str>,
 }
 
 /// Called by the writer, in the transaction of the outcome.
-pub(super) fn render(outcome: &Outcome) -> StoredResponse {
+pub(super) fn render(outcome: &Outcome, request: &IntentRequest, registry: &Registry) -> StoredResponse {
     match outcome {
         Outcome::Accepted(accepted) => {
             StoredResponse { status: StatusCode::ACCEPTED.as_u16(), body: text(&view(accepted)) }
         }
-        Outcome::Rejected { intent_id, reason } => StoredResponse {
-            status: StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
-            body: text(&RejectedView { intent_id, status: "rejected", reason: reason.as_str() }),
-        },
-        Outcome::Refused(Refusal::InvalidPermit(defect)) => ApiError::InvalidPermit(*defect).stored(),
-        Outcome::Refused(Refusal::Unpayable(why)) => {
-            ApiError::InvalidParameter(format!("{}: {why}", why.field)).stored()
+        Outcome::Rejected { intent_id, reason } => {
+            let words = rejection::detail(*reason, request, registry);
+            let (param, detail) = (words.param, words.to_string());
+            let view = RejectedView {
+                intent_id,
+                status: "rejected",
+                reason: reason.as_str(),
+                detail: &detail,
+                param,
+            };
+            StoredResponse { status: StatusCode::UNPROCESSABLE_ENTITY.as_u16(), body: text(&view) }
         }
+        Outcome::Refused(Refusal::InvalidPermit(defect)) => ApiError::InvalidPermit(*defect).stored(),
+        Outcome::Refused(Refusal::Unpayable(why)) => fault(why.field, why).stored(),
         Outcome::Refused(Refusal::DuplicateIntent) => ApiError::AlreadyExists("intentId").stored(),
         Outcome::Refused(Refusal::DuplicateClientReference) => {
             ApiError::AlreadyExists("clientReference").stored()

@@ -156,7 +156,8 @@ fn ranged(input: &Object<'_>, output: &Object<'_>, now: Timestamp) -> Result<Bou
     }
 }
 
-fn beneficiary(given: &Object<'_>) -> Result<Beneficiary, ApiError> {
+/// Reads and checks the fields of a beneficiary.
+pub(crate) fn beneficiary(given: &Object<'_>) -> Result<Beneficiary, ApiError> {
     let text = |name: &str| given.opt_text(name).map(|text| text.map(str::to_owned));
     let account = given.opt_text("account")?;
     if account.is_some_and(|account| account.chars().count() > crate::http::fields::ID_MAX) {

@@ -1,6 +1,9 @@
-//! A report's rows as RFC 4180 text: one line a row, lists joined by semicolons.
+//! A report's rows as RFC 4180 text: one line a row, lists joined by semicolons. No field is a
+//! formula to a spreadsheet.
 
 use std::borrow::Cow;
+
+use dvp_core::ledger::statements::csv::field;
 
 use super::row::{Money, Row};
 
@@ -12,7 +15,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     let mut out = format!("{HEADER}\r\n");
     for row in rows {
         let fields = fields(row);
-        let quoted: Vec<Cow<'_, str>> = fields.iter().map(|field| quoted(field)).collect();
+        let quoted: Vec<String> = fields.iter().map(|text| field(text)).collect();
         out.push_str(&quoted.join(","));
         out.push_str("\r\n");
     }
@@ -57,12 +60,4 @@ fn fields(row: &Row) -> Vec<Cow<'_, str>> {
         row.breaks.join(";").into(),
     ]);
     all
-}
-
-fn quoted(field: &str) -> Cow<'_, str> {
-    if field.contains([',', '"', '\r', '\n']) {
-        format!("\"{}\"", field.replace('"', "\"\"")).into()
-    } else {
-        field.into()
-    }
 }

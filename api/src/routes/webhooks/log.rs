@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
+use dvp_core::secrets::{DELIVERY, Vault};
 use dvp_domain::time::Timestamp;
 use dvp_store::webhooks::deliveries::{LogFilter, Logged, LoggedAttempt};
 use serde::Serialize;
@@ -16,7 +17,6 @@ use crate::state::Api;
 
 const LIMIT: i64 = 20;
 const STATES: [&str; 3] = ["pending", "delivered", "failed"];
-const ID_PREFIX: &str = "dlv_";
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -63,10 +63,10 @@ impl From<LoggedAttempt> for AttemptView {
     }
 }
 
-fn view(logged: Logged, attempts: &[LoggedAttempt]) -> View {
+fn view(vault: &Vault, logged: Logged, attempts: &[LoggedAttempt]) -> View {
     let own = attempts.iter().filter(|attempt| attempt.delivery_id == logged.id);
     View {
-        delivery_id: format!("{ID_PREFIX}{}", logged.id),
+        delivery_id: vault.opaque_id(DELIVERY, logged.id),
         event_id: logged.event_id,
         kind: logged.kind,
         origin: logged.origin,
@@ -81,25 +81,23 @@ fn view(logged: Logged, attempts: &[LoggedAttempt]) -> View {
 /// Latest first. `nextCursor` leads to older deliveries and is null at the end.
 pub(crate) async fn list(State(api): State<Api>, caller: Caller, params: Params) -> Reply {
     let limit = params.limit(LIMIT)?;
-    let mut filter = parse(&params)?;
+    let vault = &api.engine.context().vault;
+    let mut filter = parse(vault, &params)?;
     filter.limit = limit.saturating_add(1);
     let endpoint = endpoint_of(&api, &caller).await?;
     let (mut found, attempts) = api.engine.delivery_log(&endpoint.id, &filter).await?;
     let limit = usize::try_from(limit).unwrap_or_default();
     let has_more = found.len() > limit;
     found.truncate(limit);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| format!("{ID_PREFIX}{}", last.id));
-    let data = found.into_iter().map(|logged| view(logged, &attempts)).collect();
+    let next_cursor = found.last().filter(|_| has_more).map(|last| vault.opaque_id(DELIVERY, last.id));
+    let data = found.into_iter().map(|logged| view(vault, logged, &attempts)).collect();
     Ok(json(StatusCode::OK, text(&Page { data, has_more, next_cursor })))
 }
 
-fn parse(params: &Params) -> Result<LogFilter, ApiError> {
+fn parse(vault: &Vault, params: &Params) -> Result<LogFilter, ApiError> {
     let before = match params.get("since")? {
         None => None,
-        Some(cursor) => {
-            let id = cursor.strip_prefix(ID_PREFIX).and_then(|id| id.parse().ok());
-            Some(id.ok_or(Code::InvalidCursor)?)
-        }
+        Some(cursor) => Some(vault.id_behind(DELIVERY, cursor).ok_or(Code::InvalidCursor)?),
     };
     let state = params.get("state")?;
     if state.is_some_and(|state| !STATES.contains(&state)) {

@@ -1,6 +1,5 @@
 //! The bodies of webhook management.
 
-use chrono::{DateTime, Utc};
 use dvp_core::engine::webhooks::Command;
 use dvp_domain::envelope::TEST_PING;
 use dvp_domain::event::EventType;
@@ -70,16 +69,9 @@ pub(super) fn test(body: Option<&Value>, livemode: bool) -> Result<Option<EventT
 
 pub(super) fn replay(body: &Value) -> Result<Command, ApiError> {
     let root = Object::root(body, WEBHOOK_REPLAY)?;
-    let (from, to) = (time(&root, "from")?, time(&root, "to")?);
+    let (from, to) = (root.time("from")?, root.time("to")?);
     if to <= from {
         return Err(root.fault("to", "must be after from"));
     }
     Ok(Command::Replay { from, to, types: types(body, "types")? })
-}
-
-fn time(root: &Object<'_>, name: &str) -> Result<DateTime<Utc>, ApiError> {
-    let parsed = DateTime::parse_from_rfc3339(root.text(name)?);
-    parsed
-        .map(|at| at.to_utc())
-        .map_err(|_| root.fault(name, "must be an ISO 8601 time such as 2026-11-01T09:00:00Z"))
 }

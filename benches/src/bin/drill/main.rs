@@ -11,6 +11,7 @@ use dvp_benches::drill::{Seeds, run};
 use dvp_benches::failover::FailoverDrill;
 use dvp_benches::hostile::HostileDrill;
 use dvp_benches::nodes::NodesDrill;
+use dvp_benches::oms::OmsDrill;
 use dvp_benches::patroni::PatroniDrill;
 use dvp_benches::processes::ProcessesDrill;
 
@@ -56,6 +57,9 @@ enum DrillCommand {
     /// as those of a profile: do all end, and is all that is refused refused with its reason? Needs the `dvp` binary
     /// beside this one.
     Nodes(NodesDrill),
+    /// A day of orders by FIX, with a cut and a morning after, as the order management system of a profile speaks it: do
+    /// its books agree with receipts and ledger to the minor unit? Needs the `dvp` binary beside this one.
+    Oms(OmsDrill),
     /// The same as `failover` with three servers under Patroni and etcd, set up by the files in `deploy/`. Needs etcd,
     /// pgBackRest and Patroni, and the `dvp` binary beside this one.
     Patroni(PatroniDrill),
@@ -80,6 +84,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         DrillCommand::Hostile(drill) => run(drill, &seeds).await,
         DrillCommand::Month(drill) => run(drill, &seeds).await,
         DrillCommand::Nodes(drill) => run(drill, &seeds).await,
+        DrillCommand::Oms(drill) => run(drill, &seeds).await,
         DrillCommand::Patroni(drill) => run(drill, &seeds).await,
         DrillCommand::Processes(drill) => run(drill, &seeds).await,
         DrillCommand::Restore(drill) => run(drill, &seeds).await,

@@ -279,6 +279,7 @@ impl<'a> Run<'a> {
                     intent_id: reference.clone(),
                     reference,
                     entity: entity_of(command).to_owned(),
+                    escrow: self.config.deployment.escrow.to_string(),
                     command: command.clone(),
                     trace: None,
                 });

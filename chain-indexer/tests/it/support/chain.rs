@@ -122,11 +122,17 @@ impl Chain {
     }
 
     pub(crate) async fn command(&self, reference: &str, command: ChainCommand) {
+        self.command_at(self.config.deployment.escrow, reference, command).await;
+    }
+
+    /// Inserts a command for the contracts with this escrow.
+    pub(crate) async fn command_at(&self, escrow: Address, reference: &str, command: ChainCommand) {
         let new = NewChainCommand {
             chain_id: self.config.chain_id.cast_signed(),
             reference: reference.to_owned(),
             intent_id: format!("intent-{reference}"),
             entity: entity_of(&command).to_owned(),
+            escrow: escrow.to_string(),
             command,
             trace: None,
         };

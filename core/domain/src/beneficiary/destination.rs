@@ -1,5 +1,6 @@
 //! A registered destination, as the order that names it reads it: the verified details, and whether it may be paid.
 
+use crate::failure_code::FailureCode;
 use crate::names::names;
 
 use super::Beneficiary;
@@ -29,9 +30,9 @@ impl DestinationRefusal {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Self::Unverified => "beneficiary_not_verified",
-            Self::Disabled => "beneficiary_disabled",
-            Self::OtherCurrency => "beneficiary_currency_mismatch",
+            Self::Unverified => FailureCode::BeneficiaryNotVerified.as_str(),
+            Self::Disabled => FailureCode::BeneficiaryDisabled.as_str(),
+            Self::OtherCurrency => FailureCode::BeneficiaryCurrencyMismatch.as_str(),
         }
     }
 

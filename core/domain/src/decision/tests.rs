@@ -197,7 +197,7 @@ const FAULTS: [(Reason, Fault); 12] = [
         o.quote();
         o.used = true;
     }),
-    (Reason::QuoteMismatch, |o| o.quote().side = Side::Buy),
+    (Reason::QuoteMismatch(QuoteTerm::Side), |o| o.quote().side = Side::Buy),
     (Reason::NoLiquidity, |o| o.available = 0),
     (Reason::BelowMinimumOutput, |o| {
         let (input, min_output) = (Minor::new(100_000_000), Minor::new(u128::MAX));
@@ -212,7 +212,8 @@ const FAULTS: [(Reason, Fault); 12] = [
 /// Faults that exclude each other: an unknown quote has no terms, an order fixes one side only.
 fn exclusive(first: Reason, second: Reason) -> bool {
     let of_a_known_quote =
-        [Reason::QuoteExpired, Reason::QuoteAlreadyUsed, Reason::QuoteMismatch].contains(&second);
+        [Reason::QuoteExpired, Reason::QuoteAlreadyUsed, Reason::QuoteMismatch(QuoteTerm::Side)]
+            .contains(&second);
     (first == Reason::QuoteNotFound && of_a_known_quote)
         || (first == Reason::BelowMinimumOutput && second == Reason::AboveMaximumInput)
 }
@@ -390,7 +391,7 @@ fn a_range_is_never_filled_from_a_firm_quote() {
         min_output: Minor::new(9_000),
         received_at: NOW,
     };
-    assert_eq!(order.decided(), Decision::Rejected(Reason::QuoteMismatch));
+    assert_eq!(order.decided(), Decision::Rejected(Reason::QuoteMismatch(QuoteTerm::Amount)));
 }
 
 #[test]
@@ -428,6 +429,7 @@ fn an_exact_output_computes_an_input_that_the_permit_covers() {
 
 #[test]
 fn a_firm_quote_is_used_as_locked_or_rejected() {
+    let mismatch = |term| Decision::Rejected(Reason::QuoteMismatch(term));
     let with = |edit: fn(&mut FirmTerms)| {
         let mut order = Order::new();
         edit(order.quote());
@@ -435,8 +437,8 @@ fn a_firm_quote_is_used_as_locked_or_rejected() {
     };
     let Decision::Accepted(plan) = with(|_| ()) else { panic!() };
     assert_eq!(shown_fees(&plan).unwrap().len(), 3);
-    assert_eq!(with(|q| q.output_asset = "EUR".into()), Decision::Rejected(Reason::QuoteMismatch));
-    assert_eq!(with(|q| q.priced.input = Minor::new(1)), Decision::Rejected(Reason::QuoteMismatch));
+    assert_eq!(with(|q| q.output_asset = "EUR".into()), mismatch(QuoteTerm::OutputAsset));
+    assert_eq!(with(|q| q.priced.input = Minor::new(1)), mismatch(QuoteTerm::Amount));
 }
 
 #[test]
@@ -484,7 +486,7 @@ fn a_quote_for_institutions_is_of_no_use_to_a_retail_intent() {
         let mut order = Order::new();
         order.request.actor_type = asked;
         order.quote().actor = priced;
-        assert_eq!(order.decided(), Decision::Rejected(Reason::QuoteMismatch));
+        assert_eq!(order.decided(), Decision::Rejected(Reason::QuoteMismatch(QuoteTerm::ActorType)));
         let mut order = Order::new();
         order.request.actor_type = asked;
         order.quote().actor = asked;

@@ -227,7 +227,11 @@ impl<'a> Work<'a> {
     fn unknown(&mut self, entry: &BankEntry) {
         let detail =
             format!("{} is about nothing that the ledger knows: {:?}", entry.place, entry.references);
-        self.add(BreakKind::UnknownEntry, SuggestedAction::Post, None, entry.amount, detail);
+        // What is posted for it takes its longest reference as its id, the one least likely to come again; a text is none.
+        let is_reference = |one: &&str| !one.contains(' ') && one.contains(|c: char| c.is_ascii_digit());
+        let references = entry.references.iter().map(String::as_str).filter(is_reference);
+        let id = references.max_by_key(|reference| reference.len());
+        self.add(BreakKind::UnknownEntry, SuggestedAction::Post, id, entry.amount, detail);
     }
 
     fn is_late(&self, at: Timestamp) -> bool {

@@ -84,6 +84,8 @@ struct Database {
     books: Books,
     effects: BTreeMap<Task, Due>,
     commands: Vec<Command>,
+    /// The lock or swap is part of a signed transaction.
+    is_signed: bool,
     facts: Vec<Happened>,
     /// Facts that came too early, until the settlement changes.
     early: Vec<Happened>,
@@ -168,6 +170,7 @@ impl World {
             books: opening(&terms),
             effects: BTreeMap::new(),
             commands: Vec::new(),
+            is_signed: false,
             facts: Vec::new(),
             early: Vec::new(),
             indexed: 0,
@@ -206,6 +209,9 @@ impl World {
                 Effect::TransferOnChain => self.db.commands.push(Command::Transfer),
                 Effect::SettleBy(at) => self.set(Task::Timelock, at.millis()),
                 Effect::Fill => self.db.commands.push(Command::Fill),
+                Effect::WithdrawLock => {
+                    self.db.commands.retain(|command| !matches!(command, Command::Create | Command::Swap));
+                }
                 Effect::WithdrawFill => self.db.commands.retain(|command| *command != Command::Fill),
                 Effect::Settle => self.db.commands.push(Command::Settle),
                 Effect::GiveBack => self.db.commands.push(Command::GiveBack),
@@ -228,6 +234,10 @@ impl World {
     }
 
     fn cancel(&mut self) {
+        // What is signed may be included at any time.
+        if self.db.state == State::Locking && (self.db.is_signed || self.chain.is_signed) {
+            return;
+        }
         if let Ok(step) = self.db.state.clone().step(&self.terms, Happened::CancelRequested) {
             self.write(step);
         }
@@ -304,7 +314,8 @@ impl World {
             31..34 => self.relay(n, pick % 16 == 0),
             34..37 => self.index(pick % 4 == 0),
             37..40 => self.take_next_fact(),
-            40 if pick < 6 => self.cancel(),
+            40 if pick < 6 || pick < 30 && self.db.state == State::Locking => self.cancel(),
+            40 if pick < 45 && self.db.state == State::Locking => self.sign(0),
             40 if pick < 60 => self.take_back(),
             40 if pick < 100 => self.lose_lock(),
             40..42 => self.find_lock(),

@@ -38,6 +38,11 @@ impl State {
                 swapped(terms, tx_hash, at)
             }
             (Self::Accepted, Happened::Refused { code, message, at }) => refused(terms, (code, message), at),
+            // Withdrawn before it was part of a signed transaction.
+            (Self::Locking, Happened::CancelRequested) => {
+                close(terms, Self::Cancelled, EventType::IntentCancelled, WHEN_RECORDED)
+                    .after([Effect::WithdrawLock])
+            }
             (Self::Locking, Happened::LockFailed { code, message, at }) => {
                 refused(terms, (code, message), at).after([Effect::PublishPermit])
             }

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use expect_test::expect_file;
 
 use super::*;
@@ -28,6 +30,8 @@ fn terms() -> Terms {
         hashlock: "0x00".into(),
         lock_at: NOW,
         counts_as_open: true,
+        escrows: BTreeMap::new(),
+        registered: None,
         trace: None,
     }
 }
@@ -371,6 +375,7 @@ fn effect_name(effect: &Effect) -> &'static str {
         Effect::CallPayout => "call payout",
         Effect::SwapOnChain => "swap",
         Effect::Fill => "fill",
+        Effect::WithdrawLock => "withdraw lock",
         Effect::WithdrawFill => "withdraw fill",
         Effect::Settle => "settle on the chain",
         Effect::GiveBack => "give back",
@@ -458,7 +463,7 @@ fn a_conversion_from_the_inventory_leaves_no_position() {
 fn funds_are_reported_in_the_contracts_place() {
     let terms = terms();
     let json = |state: &State, kind| {
-        serde_json::to_value(crate::snapshot::snapshot(&terms, state, kind, None)).unwrap()
+        serde_json::to_value(crate::snapshot::snapshot(&terms, state, kind, str::to_owned)).unwrap()
     };
     let accepted = json(&State::Accepted, EventType::IntentAccepted);
     assert_eq!(accepted["fundsState"]["location"], "none_moved");
@@ -519,7 +524,8 @@ fn money_for_money_has_no_offramp_and_no_lock() {
     assert!(receipt.body["offramp"].is_null());
     let started = State::Accepted.step(&terms, Happened::LockDue).unwrap();
     assert_eq!(started.events[0].kind, EventType::PayoutInitiated);
-    let reported = crate::snapshot::snapshot(&terms, &started.next, EventType::PayoutInitiated, None);
+    let reported =
+        crate::snapshot::snapshot(&terms, &started.next, EventType::PayoutInitiated, str::to_owned);
     let reported = serde_json::to_value(reported).unwrap();
     assert!(reported["lock"].is_null() && reported["offramp"].is_null());
     assert_eq!(reported["payout"]["status"], "initiated");
@@ -535,7 +541,7 @@ fn a_swap_reports_every_event_in_order() {
     assert_eq!(reported, ["offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"]);
     let shown = |at: usize| {
         let Emitted { kind, state, .. } = &swapped.events[at];
-        serde_json::to_value(crate::snapshot::snapshot(&terms, state, *kind, None)).unwrap()
+        serde_json::to_value(crate::snapshot::snapshot(&terms, state, *kind, str::to_owned)).unwrap()
     };
     assert_eq!(shown(0)["fundsState"]["lockTxHash"], "0xs");
     assert_eq!((&shown(1)["offramp"]["status"], &shown(1)["payout"]), (&"completed".into(), &().into()));

@@ -5,16 +5,20 @@
 use std::ops::RangeInclusive;
 
 use chrono::{DateTime, Utc};
-use dvp_domain::payment::PaymentSubject;
+use dvp_domain::payment::{PayeeCheck, PaymentSubject};
 use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
+use dvp_store::orders::received_recalls::NewReceivedRecall;
 
 use super::camt029::{self, RecallReport};
+use super::camt056;
 use super::entry::{self, Direction, Entry, EntryPayment, EntryStatus};
-use super::instruction::by_uetr;
+use super::instruction::{by_uetr, one_payment};
+use super::pain001::{BLOCK, MESSAGE};
+use super::part::{Part, told};
 use super::schema::{Message, unknown_elements};
 use super::statement::{self, Statement};
 use super::text::time;
-use super::word::{GivenBack, PaymentReport, Word};
+use super::word::{GivenBack, PaymentReport, Word, is_duplicate};
 use super::xml::{Document, Node, Unreadable};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +31,10 @@ pub struct ParsedFile {
     /// What a file of statements has.
     pub statements: Vec<Statement>,
     pub recalls: Vec<RecallReport>,
+    /// What the bank asks back.
+    pub asked: Vec<NewReceivedRecall>,
     /// The parts that are not understood, and why. The others count.
-    pub set_aside: Vec<String>,
+    pub set_aside: Vec<Part>,
 }
 
 /// Why the file cannot be imported.
@@ -40,29 +46,24 @@ pub enum FileError {
     UnknownMessage(String),
     /// None of its parts is understood.
     #[error("{}", told(.0))]
-    SetAside(Vec<String>),
-}
-
-/// The parts that are set aside, in one text.
-pub(super) fn told(set_aside: &[String]) -> String {
-    let parts = set_aside.join("; ");
-    let number = if set_aside.len() > 1 { format!("{} parts: ", set_aside.len()) } else { String::new() };
-    clean(&format!("{number}{parts}"), TEXT_MAX)
+    SetAside(Vec<Part>),
 }
 
 /// The versions in which the fields that are read have the same meaning.
 const fn versions(message: Message) -> Option<RangeInclusive<u8>> {
     match message {
         Message::Pain002 | Message::Camt029 => Some(3..=14),
+        Message::Camt056 => Some(1..=12),
         Message::Camt052 | Message::Camt053 | Message::Camt054 => Some(2..=13),
-        Message::Pain001 | Message::Camt056 => None,
+        Message::Pain001 => None,
     }
 }
 
 /// Whether the rules of a message name every element of a version.
 fn has_rules(message: Message, version: u8) -> bool {
-    // Earlier versions of camt.029 name banks by other elements.
-    version == message.version() || (version < message.version() && message != Message::Camt029)
+    // Those of camt.056 are of what we write, and earlier versions of camt.029 name banks by other elements.
+    message != Message::Camt056
+        && (version == message.version() || (version < message.version() && message != Message::Camt029))
 }
 
 /// Parses a file of the bank. `now` is used where the bank gives no time.
@@ -85,34 +86,44 @@ pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<ParsedFile, FileError> {
     let body = document.root.children.first().unwrap_or(&nothing);
     let message_id =
         clean(body.text_at("GrpHdr/MsgId").or(body.text_at("Assgnmt/Id")).unwrap_or_default(), ID_MAX);
-    let (said, statements, recalls, set_aside) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut file = ParsedFile { message, name, message_id, said, statements, recalls, set_aside };
+    let (said, statements, recalls) = (Vec::new(), Vec::new(), Vec::new());
+    let (asked, set_aside) = (Vec::new(), Vec::new());
+    let mut file = ParsedFile { message, name, message_id, said, statements, recalls, asked, set_aside };
     match message {
         Message::Pain002 => file.said = status_report(body, now, &mut file.set_aside),
         Message::Camt029 => file.recalls = camt029::read(body, &mut file.set_aside),
         Message::Camt052 => file.read_reports(body, "Rpt", now),
         Message::Camt053 => file.read_statements(body, now),
-        Message::Camt054 | Message::Pain001 | Message::Camt056 => file.read_reports(body, "Ntfctn", now),
+        Message::Camt056 => file.asked = camt056::read(body, &mut file.set_aside),
+        Message::Camt054 | Message::Pain001 => file.read_reports(body, "Ntfctn", now),
     }
     if has_rules(message, version) {
         let unknown = unknown_elements(message, &document);
-        file.set_aside.extend(unknown.into_iter().map(|path| format!("unknown element {path}")));
+        let part = |(path, node)| Part::of(node, format!("unknown element {path}"));
+        file.set_aside.extend(unknown.into_iter().map(part));
     }
-    let has_nothing = file.said.is_empty() && file.statements.is_empty() && file.recalls.is_empty();
-    if has_nothing && !file.set_aside.is_empty() {
+    if !file.says_something() && !file.set_aside.is_empty() {
         return Err(FileError::SetAside(file.set_aside));
     }
     Ok(file)
 }
 
 impl ParsedFile {
+    /// Whether any of its parts is understood.
+    pub(super) fn says_something(&self) -> bool {
+        !(self.said.is_empty()
+            && self.statements.is_empty()
+            && self.recalls.is_empty()
+            && self.asked.is_empty())
+    }
+
     fn read_reports(&mut self, body: &Node, of: &str, now: DateTime<Utc>) {
         for report in body.all(of) {
             let entries = entry::read_all(report, &mut self.set_aside);
             self.said.extend(words(&entries, now, &mut self.set_aside));
         }
         if body.child(of).is_none() {
-            self.set_aside.push(format!("the message has no {of}"));
+            self.set_aside.push(Part::of(body, format!("the message has no {of}")));
         }
     }
 
@@ -126,7 +137,7 @@ impl ParsedFile {
             match statement::read(node, &entries, is_complete, page) {
                 Ok(statement) => self.statements.push(Statement { said, ..statement }),
                 Err(wrong) => {
-                    self.set_aside.push(wrong.to_string());
+                    self.set_aside.push(Part::of(node, wrong.to_string()));
                     if !wrong.is_contradiction {
                         self.said.extend(said);
                     }
@@ -134,7 +145,7 @@ impl ParsedFile {
             }
         }
         if body.child("Stmt").is_none() {
-            self.set_aside.push("the message has no Stmt".to_owned());
+            self.set_aside.push(Part::of(body, "the message has no Stmt"));
         }
     }
 }
@@ -143,11 +154,11 @@ impl ParsedFile {
 type Level<'a> = (&'a Node, &'static str);
 
 /// A payment's own status takes precedence over that of its block, and that over the status of the message.
-fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<String>) -> Vec<PaymentReport> {
+fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<Part>) -> Vec<PaymentReport> {
     let mut said = Vec::new();
     let nothing = Node::default();
     let group = body.sole("OrgnlGrpInfAndSts").unwrap_or_else(|why| {
-        set_aside.push(why);
+        set_aside.push(Part::of(body, why));
         None
     });
     let of_group = (group.unwrap_or(&nothing), "GrpSts");
@@ -161,7 +172,7 @@ fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<String>) -
         let place = block_id.map_or_else(|| format!("block {}", n + 1), |id| format!("block {id}"));
         let payments: Vec<&Node> = block.all("TxInfAndSts").collect();
         // A message of ours has one block, and a block one payment.
-        let subject = |payment: &Node| match (named(payment)?, block_id, message_id) {
+        let subject = |payment: &Node| match (named(payment, block_id, message_id)?, block_id, message_id) {
             (Some(of), _, _) => Ok(of),
             (None, Some(id), _) if payments.len() == 1 => Ok(PaymentSubject::Block(id.to_owned())),
             (None, None, Some(id)) if is_alone => Ok(PaymentSubject::Message(id.to_owned())),
@@ -172,7 +183,7 @@ fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<String>) -
             match subject(payment).and_then(|of| Ok((of, word?))) {
                 Ok((of, Some(word))) => said.push(PaymentReport { of, word }),
                 Ok((_, None)) => {}
-                Err(why) => set_aside.push(format!("payment {} of {place}: {why}", n + 1)),
+                Err(why) => set_aside.push(Part::of(payment, format!("payment {} of {place}: {why}", n + 1))),
             }
         }
         // A block with neither status nor reason leaves the word to the message.
@@ -184,8 +195,10 @@ fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<String>) -
                     said.push(PaymentReport { of: PaymentSubject::Block(id.to_owned()), word });
                 }
                 Ok((None, _)) => continue,
-                Ok((Some(_), None)) => set_aside.push(format!("{place}: it has no OrgnlPmtInfId")),
-                Err(why) => set_aside.push(format!("{place}: {why}")),
+                Ok((Some(_), None)) => {
+                    set_aside.push(Part::of(block, format!("{place}: it has no OrgnlPmtInfId")))
+                }
+                Err(why) => set_aside.push(Part::of(block, format!("{place}: {why}"))),
             }
             is_detailed = true;
         }
@@ -196,15 +209,24 @@ fn status_report(body: &Node, now: DateTime<Utc>, set_aside: &mut Vec<String>) -
                 said.push(PaymentReport { of: PaymentSubject::Message(id.to_owned()), word });
             }
             Ok((None, _)) => {}
-            Ok((Some(_), None)) => set_aside.push("the message names no message of ours".to_owned()),
-            Err(why) => set_aside.push(format!("the message: {why}")),
+            Ok((Some(_), None)) => set_aside.push(Part::of(body, "the message names no message of ours")),
+            Err(why) => set_aside.push(Part::of(body, format!("the message: {why}"))),
         }
     }
     said
 }
 
 /// The payment that a part of a status report names by its own ids.
-fn named(payment: &Node) -> Result<Option<PaymentSubject>, String> {
+fn named(
+    payment: &Node,
+    block: Option<&str>,
+    message: Option<&str>,
+) -> Result<Option<PaymentSubject>, String> {
+    let around =
+        [block.and_then(|id| id.strip_prefix(BLOCK)), message.and_then(|id| id.strip_prefix(MESSAGE))];
+    let (end_to_end, instruction) =
+        (payment.sole_text("OrgnlEndToEndId")?, payment.sole_text("OrgnlInstrId")?);
+    one_payment(&[end_to_end, instruction, around[0], around[1]])?;
     let id = payment.sole_text("OrgnlEndToEndId")?.filter(|id| *id != "NOTPROVIDED");
     if let Some(id) = id.or(payment.sole_text("OrgnlInstrId")?) {
         return Ok(Some(PaymentSubject::Payment(id.to_owned())));
@@ -220,12 +242,7 @@ fn status(levels: &[Level<'_>], now: DateTime<Utc>) -> Result<Option<Word>, Stri
     let reasons = || given().filter_map(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
     let code = levels.iter().find_map(|(node, name)| node.sole_text(name).transpose()).transpose()?;
     Ok(Some(match code.ok_or("it has no status")? {
-        "RJCT"
-            if reasons()
-                .any(|code| matches!(code, "AM05" | "DUPL" | "DU01" | "DU02" | "DU03" | "DU04" | "DU05")) =>
-        {
-            Word::TakenForDuplicate
-        }
+        "RJCT" if reasons().any(is_duplicate) => Word::TakenForDuplicate,
         "RJCT" | "CANC" => {
             let reason = clean(reasons().next().unwrap_or("NARR"), ID_MAX);
             let texts = given().flat_map(|info| info.all("AddtlInf")).map(|text| text.text.as_str());
@@ -239,6 +256,21 @@ fn status(levels: &[Level<'_>], now: DateTime<Utc>) -> Result<Option<Word>, Stri
             bank_reference: text_at("AcctSvcrRef")?.map(|text| clean(text, ID_MAX)),
             amount: None,
         },
+        // Verification of payee: ISO's external code sets of statuses of payments and of groups. Of a group of one
+        // payment, which ours are, mismatching data are the payment's.
+        code @ ("RCVC" | "RVMC" | "RVNM" | "RVNA" | "RVCM") => {
+            let payee = match code {
+                "RCVC" => PayeeCheck::Match,
+                "RVMC" => PayeeCheck::CloseMatch,
+                "RVNA" => PayeeCheck::NotPossible,
+                _ => PayeeCheck::NoMatch,
+            };
+            let text = given().flat_map(|info| info.all("AddtlInf")).map(|text| text.text.as_str()).next();
+            // Some banks repeat the code before the name.
+            let name = text.map(|text| text.strip_prefix(code).unwrap_or(text).trim());
+            let name = name.filter(|name| payee == PayeeCheck::CloseMatch && !name.is_empty());
+            Word::Checked { payee, name: name.map(|name| clean(name, TEXT_MAX)) }
+        }
         // Partly accepted: each payment has its own status.
         "PART" => return Ok(None),
         other => Word::Pending { status: clean(other, ID_MAX) },
@@ -246,7 +278,7 @@ fn status(levels: &[Level<'_>], now: DateTime<Utc>) -> Result<Option<Word>, Stri
 }
 
 /// What statement entries say about payments.
-fn words(entries: &[Entry<'_>], now: DateTime<Utc>, set_aside: &mut Vec<String>) -> Vec<PaymentReport> {
+fn words(entries: &[Entry<'_>], now: DateTime<Utc>, set_aside: &mut Vec<Part>) -> Vec<PaymentReport> {
     let mut said = Vec::new();
     for entry in entries.iter().filter(|entry| entry.status != EntryStatus::Information) {
         for (n, payment) in entry.payments.iter().enumerate() {
@@ -255,7 +287,9 @@ fn words(entries: &[Entry<'_>], now: DateTime<Utc>, set_aside: &mut Vec<String>)
                     let word = booked(entry, &payment, now);
                     said.extend(payment.subject.zip(word).map(|(of, word)| PaymentReport { of, word }));
                 }
-                Err(why) => set_aside.push(format!("payment {} of {}: {why}", n + 1, entry.place)),
+                Err(why) => {
+                    set_aside.push(Part::of(payment, format!("payment {} of {}: {why}", n + 1, entry.place)))
+                }
             }
         }
     }

@@ -1,12 +1,19 @@
-//! Parses the bank's answers to recalls: resolutions of an investigation. Pure.
+//! Answers to recalls: resolutions of an investigation, the bank's to ours and ours to the bank's. Pure.
 
+use chrono::{DateTime, Utc};
+use dvp_domain::currency::is_bic;
 use dvp_domain::payment::PaymentSubject;
-use dvp_domain::recall::{RecallAnswer, RecallSubject};
+use dvp_domain::recall::{RecallAnswer, RecallSubject, RefusalReason};
 use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
+use dvp_store::orders::received_recalls::ReceivedRecall;
 
-use super::camt056::recall_of;
-use super::instruction::by_uetr;
-use super::xml::Node;
+use super::camt056::{self, recall_of};
+use super::instruction::{Agent, Debtor, by_uetr};
+use super::pain001::agent;
+use super::part::Part;
+use super::schema::Message;
+use super::text::plain;
+use super::xml::{Document, Node};
 
 /// An answer to a recall.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,11 +27,11 @@ type Levels<'a> = [Option<(&'a Node, &'static str)>; 3];
 
 /// Reads the answers of one message. A payment's own status takes precedence over its block's or message's, and that
 /// over the confirmation of the whole. What cannot be understood is described in `set_aside`.
-pub(super) fn read(body: &Node, set_aside: &mut Vec<String>) -> Vec<RecallReport> {
+pub(super) fn read(body: &Node, set_aside: &mut Vec<Part>) -> Vec<RecallReport> {
     let confirmed = match body.sole_text("Sts/Conf") {
         Ok(confirmed) => confirmed,
         Err(why) => {
-            set_aside.push(why);
+            set_aside.push(Part::of(body, why));
             return Vec::new();
         }
     };
@@ -32,7 +39,7 @@ pub(super) fn read(body: &Node, set_aside: &mut Vec<String>) -> Vec<RecallReport
     let mut said = Vec::new();
     let mut add = |place: &str, of: &Node, levels: Levels<'_>| match report(of, levels, case, confirmed) {
         Ok(report) => said.push(report),
-        Err(why) => set_aside.push(format!("{place}: {why}")),
+        Err(why) => set_aside.push(Part::of(of, format!("{place}: {why}"))),
     };
     let mut is_detailed = false;
     for details in body.all("CxlDtls") {
@@ -123,4 +130,49 @@ fn payment(of: &Node, levels: &Levels<'_>) -> Option<PaymentSubject> {
     let id =
         nodes.find_map(|(node, _)| node.text_at("OrgnlMsgId").or(node.text_at("OrgnlGrpInf/OrgnlMsgId")));
     id.map(|id| PaymentSubject::Message(id.to_owned()))
+}
+
+/// Our answer to a request of the bank: the same at every attempt. Without a refusal the money is given back.
+pub fn build(
+    debtor: &Debtor,
+    recall: &ReceivedRecall,
+    refusal: Option<RefusalReason>,
+    at: DateTime<Utc>,
+) -> Document {
+    let (asked, id) = (&recall.asked, camt056::answer_of(&recall.id));
+    let name = plain(&debtor.name, 140);
+    let assignment = [
+        Node::leaf("Id", id.clone()),
+        Node::leaf("Assgnr/Pty/Nm", name.clone()),
+        Node::of("Assgne", [agent("Agt", &Agent::Bic(debtor.bic.clone()))]),
+        Node::leaf("CreDtTm", at.format("%Y-%m-%dT%H:%M:%SZ").to_string()),
+    ];
+    let mut children = vec![Node::of("Assgnmt", assignment)];
+    children.extend(asked.case_id.as_ref().map(|case| {
+        let creator = asked.case_creator.as_ref().unwrap_or(&asked.assigner);
+        let creator = if is_bic(creator) {
+            Node::of("Cretr", [agent("Agt", &Agent::Bic(creator.clone()))])
+        } else {
+            Node::leaf("Cretr/Pty/Nm", plain(creator, 140))
+        };
+        Node::of("RslvdCase", [Node::leaf("Id", plain(case, 35)), creator])
+    }));
+    let (confirmation, status) = if refusal.is_some() { ("RJCR", "RJCR") } else { ("CNCL", "ACCR") };
+    children.push(Node::leaf("Sts/Conf", confirmation));
+    let mut payment = vec![Node::leaf("CxlStsId", id)];
+    payment.extend(asked.message_id.as_ref().map(|message| {
+        let original =
+            [Node::leaf("OrgnlMsgId", plain(message, 35)), Node::leaf("OrgnlMsgNmId", "pacs.008.001.08")];
+        Node::of("OrgnlGrpInf", original)
+    }));
+    let named = Some(&asked.end_to_end_id).filter(|id| !id.is_empty());
+    payment.extend(named.map(|id| Node::leaf("OrgnlEndToEndId", plain(id, 35))));
+    payment.extend(asked.transaction_id.as_ref().map(|id| Node::leaf("OrgnlTxId", plain(id, 35))));
+    payment.extend(asked.uetr.as_ref().map(|uetr| Node::leaf("OrgnlUETR", uetr.to_ascii_lowercase())));
+    payment.push(Node::leaf("TxCxlSts", status));
+    payment.extend(refusal.map(|reason| {
+        Node::of("CxlStsRsnInf", [Node::leaf("Orgtr/Nm", name), Node::leaf("Rsn/Cd", reason.as_str())])
+    }));
+    children.push(Node::of("CxlDtls", [Node::of("TxInfAndSts", payment)]));
+    Message::Camt029.document("RsltnOfInvstgtn", children)
 }

@@ -6,8 +6,9 @@
 use chrono::{DateTime, Utc};
 use dvp_domain::payment::PaymentSubject;
 
-use super::instruction::{by_uetr, is_end_to_end_id};
+use super::instruction::{by_uetr, is_end_to_end_id, one_payment};
 use super::pain001::{BLOCK, MESSAGE};
+use super::part::Part;
 use super::schema::exponent;
 use super::text::{boolean, decimal, minor, time};
 use super::word::Booked;
@@ -56,7 +57,7 @@ pub(super) struct EntryPayment<'a> {
 }
 
 /// Reads the entries of a report. What cannot be understood is described in `set_aside`.
-pub(super) fn read_all<'a>(report: &'a Node, set_aside: &mut Vec<String>) -> Vec<Entry<'a>> {
+pub(super) fn read_all<'a>(report: &'a Node, set_aside: &mut Vec<Part>) -> Vec<Entry<'a>> {
     let id = report.text_at("Id").unwrap_or_default();
     let mut entries = Vec::new();
     for (n, node) in report.all("Ntry").enumerate() {
@@ -65,7 +66,7 @@ pub(super) fn read_all<'a>(report: &'a Node, set_aside: &mut Vec<String>) -> Vec
         let place = format!("entry {}{reference} of {id}", n + 1);
         match Entry::read(node, place.clone()) {
             Ok(entry) => entries.push(entry),
-            Err(why) => set_aside.push(format!("{place}: {why}")),
+            Err(why) => set_aside.push(Part::of(node, format!("{place}: {why}"))),
         }
     }
     entries
@@ -153,6 +154,10 @@ impl<'a> Entry<'a> {
 /// The end-to-end id of a payment by its references: the id itself, or another one of ours, which are all derived from it.
 pub(super) fn end_to_end_id(payment: &Node) -> Result<Option<&str>, String> {
     let refs = payment.sole("Refs")?.unwrap_or(payment);
+    let block = refs.sole_text("PmtInfId")?.and_then(|id| id.strip_prefix(BLOCK));
+    let message = refs.sole_text("MsgId")?.and_then(|id| id.strip_prefix(MESSAGE));
+    let own = [refs.sole_text("EndToEndId")?, refs.sole_text("InstrId")?, block, message];
+    one_payment(&own)?;
     for (name, prefix) in [("EndToEndId", ""), ("InstrId", ""), ("PmtInfId", BLOCK), ("MsgId", MESSAGE)] {
         let id = refs.sole_text(name)?.and_then(|id| id.strip_prefix(prefix));
         if let Some(id) = id.filter(|id| is_end_to_end_id(id)) {

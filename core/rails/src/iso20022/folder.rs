@@ -157,10 +157,14 @@ impl Folder {
     /// callers one succeeds. While the file is still staged, an outbox that is not there is an error.
     /// `note` is kept in `given`.
     pub async fn give(&self, staged: &str, name: &str, note: &str) -> io::Result<bool> {
+        self.give_as(staged, name, name, note).await
+    }
+
+    async fn give_as(&self, staged: &str, name: &str, read: &str, note: &str) -> io::Result<bool> {
         self.verify().await?;
         // Before the move: whatever the bank may have is known.
         drop_into(&self.root.join("given"), name, note.as_bytes()).await?;
-        let moved = fs::rename(self.root.join("staging").join(staged), self.outbox().join(name)).await;
+        let moved = fs::rename(self.root.join("staging").join(staged), self.outbox().join(read)).await;
         match moved {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_staged(staged).await? => {
@@ -171,6 +175,12 @@ impl Folder {
         sync(&self.outbox()).await?;
         sync(&self.root.join("staging")).await?;
         Ok(true)
+    }
+
+    /// The same of an order's file, whose staged name ends with the one that the bank reads: `name` is that of its note.
+    pub async fn give_order(&self, staged: &str, name: &str, note: &str) -> io::Result<bool> {
+        let read = staged.split_once('.').map_or(name, |(_, read)| read);
+        self.give_as(staged, name, read, note).await
     }
 
     /// The note of a file that was moved to the bank, or is just being moved.

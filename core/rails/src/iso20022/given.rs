@@ -1,9 +1,10 @@
 //! Payments that the bank has and the database has forgotten, because it was restored to a moment before. The folder
 //! knows them: each file that is moved to the bank leaves one of its name in `given`, with the amount that was ordered.
 
-use chrono::{TimeDelta, Utc};
+use chrono::TimeDelta;
 use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStatus;
+use dvp_store::database::clock;
 use dvp_store::orders::bank::{self as store, BankPayment, NewBankPayment};
 use tracing::error;
 
@@ -27,7 +28,7 @@ impl BankFiles {
         };
         let mut conn = self.pool.acquire().await?;
         // However late it is, the bank has it.
-        let not_after = Utc::now() + TimeDelta::days(1);
+        let not_after = clock::now().to_utc() + TimeDelta::days(1);
         let amount = amount(&given).unwrap_or(instruction.amount);
         let new = NewBankPayment { not_after, amount, ..new_payment(request, instruction) };
         store::insert_payment(&mut conn, &new).await?;

@@ -5,7 +5,9 @@ use dvp_domain::currency::{AccountNumber, account_number, exponent, is_bic, is_c
 use dvp_domain::intent::CLIENT_REFERENCE;
 use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentSubject;
-use dvp_domain::scheme::{BankRule, POST_CODE_MAX, STREET_MAX, SUBDIVISION_MAX, Scheme, TOWN_MAX};
+use dvp_domain::scheme::{
+    BankRule, POST_CODE_MAX, STREET_MAX, SUBDIVISION_MAX, Scheme, TOWN_MAX, leaves_eea,
+};
 use serde::Deserialize;
 
 use super::text::{clearing_member, plain, plain_name};
@@ -25,12 +27,29 @@ pub struct Debtor {
     pub country: String,
     /// Its address is written with its town or not at all.
     pub town: Option<String>,
+    #[serde(default)]
+    pub street: Option<String>,
+    #[serde(default)]
+    pub post_code: Option<String>,
+    /// A code of ISO's external list of purposes, for the payments from it.
+    #[serde(default)]
+    pub purpose: Option<String>,
 }
 
 impl Debtor {
     pub(super) fn address(&self) -> Option<Address> {
-        let town = self.town.as_deref().map(|town| plain(town, TOWN_MAX)).filter(|town| !town.is_empty())?;
-        Some(Address { town, country: self.country.clone(), ..Address::default() })
+        let part = |text: &Option<String>, most| {
+            text.as_deref().map(|text| plain(text, most)).filter(|text| !text.is_empty())
+        };
+        let (street, post_code) = (part(&self.street, STREET_MAX), part(&self.post_code, POST_CODE_MAX));
+        let (town, country) = (part(&self.town, TOWN_MAX)?, self.country.clone());
+        Some(Address { street, post_code, town, subdivision: None, country })
+    }
+
+    /// Whether payments to countries outside of the EEA can have the payer's address that they need: a street or a post
+    /// code, the town and the country.
+    pub fn has_full_address(&self) -> bool {
+        self.address().is_some_and(|address| address.street.or(address.post_code).is_some())
     }
 }
 
@@ -90,6 +109,20 @@ const fn refuse<T>(field: &'static str, code: &'static str, message: &'static st
 /// What the payment's rail lacks or cannot carry.
 pub fn check_payout(order: &PayoutOrder<'_>) -> Result<(), Unpayable> {
     Instruction::new(order, String::new(), "").map(drop)
+}
+
+/// The bank would have to be told where the payer is.
+pub const PAYER_ADDRESS: Unpayable = Unpayable {
+    code: "payer_address_missing",
+    field: "beneficiary.account",
+    message: "the payment leaves the European Economic Area, and the account that it is paid from has no full address",
+};
+
+/// Whether a payment to a beneficiary needs the payer's full address.
+pub fn needs_payer_address(beneficiary: &Beneficiary) -> bool {
+    let iban = beneficiary.account().and_then(super::text::iban);
+    beneficiary.scheme().is_some_and(|scheme| scheme.needs_payer_address_abroad)
+        && iban.is_some_and(|iban| leaves_eea(&iban))
 }
 
 /// The end-to-end id of a payment: half of the reference's 64 hex digits, which is the longest that fits.
@@ -243,6 +276,17 @@ pub fn uetr(end_to_end_id: &str) -> Option<String> {
 pub(super) fn by_uetr(uetr: &str) -> Option<PaymentSubject> {
     let uetr = uuid::Uuid::parse_str(uetr).ok()?;
     Some(PaymentSubject::Uetr(uetr.simple().to_string()))
+}
+
+/// Refuses references of ours that are not all of one payment. Those of others are passed over, and so is a UETR, which a
+/// bank may have given itself.
+pub(super) fn one_payment(ids: &[Option<&str>]) -> Result<(), String> {
+    let mut own = ids.iter().copied().flatten().filter(|id| is_end_to_end_id(id));
+    let first = own.next();
+    if own.any(|id| Some(id) != first) {
+        return Err("it names two payments".to_owned());
+    }
+    Ok(())
 }
 
 /// An IBAN of its country's form; a text that looks like one and is none is refused.

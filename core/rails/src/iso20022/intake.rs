@@ -15,28 +15,37 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use chrono::Utc;
 use dvp_domain::text::{ID_MAX, TEXT_MAX, clean};
 use dvp_store::Fault;
+use dvp_store::database::clock;
 use dvp_store::orders::bank::{self as store, BankFile};
 use dvp_store::orders::bank_messages;
+use dvp_store::orders::bank_parts::{self, NewPart};
+use dvp_store::orders::bank_uploads;
 use dvp_store::reconcile::bank::{self as statements, NewEntry, NewStatement, StatementTaken};
 use dvp_store::workers::{self, Attended, Step};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
+use sqlx::PgConnection;
 use tracing::{error, info, warn};
 
-use super::answers::{self, FileError, told};
+use super::answers::{self, FileError};
+use super::folder::drop_into;
+use super::part::{self, Part, ids_in, told};
+use super::received::take_word;
 use super::schema::Message;
 use super::statement::Statement;
 use super::text::iban;
 use super::xml::{BYTES_MAX, decode};
-use super::{BankError, BankFiles, ReceivedFile, recalls, take_word};
+use super::{BankError, BankFiles, ReceivedFile, recalls};
 
 /// How long an unreadable file stays in the inbox without a change.
 pub const SETTLES_AFTER: Duration = Duration::from_secs(60);
 /// Attempts at a file for which the others wait while the database is away.
 const AWAY_MAX: u32 = 2;
+
+/// Uploads that are put into the inbox at a time.
+const UPLOADS_MAX: i64 = 20;
 
 /// Parts of one file that are named in the log each.
 const LOGGED_MAX: usize = 20;
@@ -101,10 +110,24 @@ enum Look {
 }
 
 impl BankFiles {
+    /// Puts what operators have uploaded into the inbox: a file of it appears there once at least, and has one effect.
+    pub(super) async fn take_uploads(&self) -> Result<(), BankError> {
+        let mut conn = self.pool.acquire().await?;
+        for (digest, content) in bank_uploads::list_approved(&mut conn, UPLOADS_MAX).await? {
+            self.folder.verify().await?;
+            let name = format!("by-hand-{digest}.xml");
+            drop_into(&self.folder.inbox(), &name, content.as_bytes()).await?;
+            bank_uploads::mark_taken(&mut conn, &digest).await?;
+            info!(name, "statement that operators have uploaded is in the inbox");
+        }
+        Ok(())
+    }
+
     /// Imports every file in the inbox, in the order in which they came. Returns the number of files processed. One that
     /// fails is set aside. While the database is away the order of the files is kept: a return must not be imported
     /// before the settlement that it takes back. A file at which it is away again and again is set aside, too.
     pub async fn take_in(&self) -> Result<usize, BankError> {
+        self.take_uploads().await?;
         let names = self.folder.list_inbox().await?;
         self.inbox.retain(&names);
         let mut count = 0;
@@ -173,17 +196,25 @@ impl BankFiles {
                 return Ok(Look::Incomplete(seen));
             }
             let digest = self.folder.digest(name).await?;
-            self.refuse(name, digest, &format!("larger than {BYTES_MAX} bytes")).await?;
+            self.refuse(name, digest, None, vec![Part::whole(format!("larger than {BYTES_MAX} bytes"))])
+                .await?;
             return Ok(Look::TakenIn);
         }
         let content = match self.folder.read_inbox(name).await {
             Err(error) if gone(&error) => return Ok(Look::TakenIn),
             content => content?,
         };
-        match answers::read(&content, Utc::now()) {
+        match answers::read(&content, clock::now().to_utc()) {
             Ok(answer) => self.import(name, &content, &answer).await?,
             Err(FileError::Unreadable(_)) if !is_settled => return Ok(Look::Incomplete(seen)),
-            Err(refused) => self.refuse(name, Sha256::digest(&content).into(), &refused.to_string()).await?,
+            Err(refused) => {
+                let digest = Sha256::digest(&content).into();
+                let parts = match refused {
+                    FileError::SetAside(parts) => parts,
+                    refused => vec![Part::whole(refused.to_string())],
+                };
+                self.refuse(name, digest, Some(&content), parts).await?;
+            }
         }
         Ok(Look::TakenIn)
     }
@@ -201,7 +232,7 @@ impl BankFiles {
         let mut set_aside = answer.set_aside.clone();
         let (mut unknown, mut known) = (0, false);
         for said in &answer.said {
-            let is_ours = take_word(&mut tx, said, &received).await?;
+            let is_ours = take_word(&mut tx, said, &received, self.payees).await?;
             known |= is_ours;
             // What a statement has beside our payments is compared with the ledger, and what a report of the day has
             // comes in a statement.
@@ -213,35 +244,42 @@ impl BankFiles {
             known |= is_ours;
             unknown += i64::from(!is_ours);
         }
+        for asked in &answer.asked {
+            recalls::take_request(&mut tx, asked, &received).await?;
+        }
         let mut has_statement = false;
+        let mut stood: HashMap<_, [u8; 32]> = HashMap::new();
         for statement in &answer.statements {
-            let Statement { account, currency, id, .. } = statement;
+            let Statement { account, currency, id, page, .. } = statement;
+            let content = statement.digest();
+            let is_other = *stood.entry((account, currency, id, page)).or_insert(content) != content;
             if !self.is_ours(statement) {
                 error!(name, account, currency, statement = id, "bank statement of an unknown account");
                 unknown += 1;
-            } else if take_statement(&mut tx, statement, digest).await? == StatementTaken::Conflict {
-                set_aside.push(format!("statement {id} came before and said something else"));
+            } else if is_other
+                || take_statement(&mut tx, statement, digest).await? == StatementTaken::Conflict
+            {
+                let why = format!("statement {id} came before and said something else");
+                set_aside.push(Part { why, span: Some(statement.span) });
                 continue;
             }
             has_statement = true;
             for said in &statement.said {
-                known |= take_word(&mut tx, said, &received).await?;
+                known |= take_word(&mut tx, said, &received, self.payees).await?;
             }
         }
         let refusal = (!set_aside.is_empty()).then(|| told(&set_aside));
-        if let Some(refusal) = &refusal
+        if refusal.is_some()
             && answer.said.is_empty()
             && answer.recalls.is_empty()
+            && answer.asked.is_empty()
             && !has_statement
         {
             tx.rollback().await?;
-            return self.refuse(name, digest, refusal).await;
+            return self.refuse(name, digest, Some(content), set_aside).await;
         }
-        if known {
-            // The parser has read it: it is text. A database holds no NUL.
-            let content =
-                decode(content).unwrap_or_else(|_| String::from_utf8_lossy(content)).replace('\0', "");
-            bank_messages::insert_document(&mut tx, &digest, &content).await?;
+        if known || refusal.is_some() {
+            insert_document(&mut tx, &digest, content).await?;
         }
         let file = BankFile {
             digest,
@@ -252,12 +290,13 @@ impl BankFiles {
             unknown,
         };
         let first = store::insert_file(&mut tx, &file).await?;
+        let new_parts = insert_parts(&mut tx, &received, content, &set_aside).await?;
         tx.commit().await?;
         if unknown > 0 && first {
             error!(name, unknown, "bank file names unknown payments or accounts");
         }
-        for part in set_aside.iter().filter(|_| first).take(LOGGED_MAX) {
-            error!(name, part, "part of a bank file is set aside, the rest counts");
+        for part in set_aside.iter().filter(|_| new_parts > 0).take(LOGGED_MAX) {
+            error!(name, part = part.why, "part of a bank file is set aside, the rest counts");
         }
         let (words, statements, recalls) = (answer.said.len(), answer.statements.len(), answer.recalls.len());
         info!(name, first, words, statements, recalls, "bank file imported");
@@ -271,18 +310,30 @@ impl BankFiles {
         self.debtors.iter().any(|one| one.currency == statement.currency && same(&one.account))
     }
 
-    async fn refuse(&self, name: &str, digest: [u8; 32], refusal: &str) -> Result<(), BankError> {
+    async fn refuse(
+        &self,
+        name: &str,
+        digest: [u8; 32],
+        content: Option<&[u8]>,
+        parts: Vec<Part>,
+    ) -> Result<(), BankError> {
+        let refusal = told(&parts);
         let file = BankFile {
             digest,
             name: &clean(name, ID_MAX),
             message: None,
             message_id: None,
-            refusal: Some(clean(refusal, TEXT_MAX)),
+            refusal: Some(refusal.clone()),
             unknown: 0,
         };
-        let mut conn = self.pool.acquire().await?;
-        store::insert_file(&mut conn, &file).await?;
-        drop(conn);
+        let mut tx = self.pool.begin().await?;
+        if let Some(content) = content {
+            insert_document(&mut tx, &digest, content).await?;
+        }
+        store::insert_file(&mut tx, &file).await?;
+        let received = ReceivedFile { name, message: "a file of the bank", digest };
+        insert_parts(&mut tx, &received, content.unwrap_or_default(), &parts).await?;
+        tx.commit().await?;
         error!(name, refusal, "bank file is invalid, moved to quarantine");
         self.put_away(name, &digest, true).await
     }
@@ -300,13 +351,68 @@ impl BankFiles {
     }
 }
 
+/// Keeps a file's text, in which parts have their places.
+async fn insert_document(tx: &mut PgConnection, digest: &[u8; 32], content: &[u8]) -> Result<(), BankError> {
+    Ok(bank_messages::insert_document(tx, digest, &text_of(content)).await?)
+}
+
+/// A database holds no NUL; a space in its place leaves all places as they are.
+fn text_of(content: &[u8]) -> String {
+    decode(content).unwrap_or_else(|_| String::from_utf8_lossy(content)).replace('\0', " ")
+}
+
+/// Returns how many are new: a later version of this program may read the same file differently.
+async fn insert_parts(
+    tx: &mut PgConnection,
+    file: &ReceivedFile<'_>,
+    content: &[u8],
+    parts: &[Part],
+) -> Result<u64, BankError> {
+    let place = |at: usize| i32::try_from(at).ok();
+    let kept = part::kept(parts);
+    let new = kept.iter().map(|part| NewPart {
+        why: clean(&part.why, TEXT_MAX),
+        span: part.span.and_then(|span| place(span.start).zip(place(span.end))),
+    });
+    let added = bank_parts::insert(tx, &file.digest, &new.collect::<Vec<_>>()).await?;
+    if added == 0 {
+        return Ok(0);
+    }
+    // The order's page shows the file, and erases it with the order's personal data.
+    let content = text_of(content);
+    let text = |part: &Part| part.span.and_then(|span| content.get(span.start..span.end));
+    let (mut ids, mut uetrs) = (Vec::new(), Vec::new());
+    for part in &kept {
+        let named = ids_in(text(part).unwrap_or(&content));
+        ids.extend(named.0);
+        uetrs.extend(named.1);
+    }
+    for (execution, is_told) in bank_parts::list_named(tx, (&ids, &uetrs), &file.digest).await? {
+        if !is_told {
+            file.record(tx, &execution, bank_parts::NOT_UNDERSTOOD).await?;
+        }
+    }
+    Ok(added)
+}
+
 async fn take_statement(
     tx: &mut sqlx::PgTransaction<'_>,
     statement: &Statement,
     file: [u8; 32],
 ) -> Result<StatementTaken, BankError> {
-    let Statement { account, currency, id, page, begins_at, ends_at, opening, closing, entries, said: _ } =
-        statement;
+    let Statement {
+        account,
+        currency,
+        id,
+        page,
+        begins_at,
+        ends_at,
+        opening,
+        closing,
+        entries,
+        said: _,
+        span: _,
+    } = statement;
     let new = NewStatement {
         account,
         currency,

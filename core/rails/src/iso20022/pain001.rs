@@ -9,6 +9,8 @@ use super::schema::Message;
 use super::text::{fixed, iban, plain};
 use super::xml::{Document, Node};
 
+/// The longest name of a payer that every scheme takes.
+pub const DEBTOR_MAX: usize = 70;
 /// Before the end-to-end id, in the ids of its message and of its block.
 pub(super) const MESSAGE: &str = "M";
 pub(super) const BLOCK: &str = "P";
@@ -30,7 +32,7 @@ pub fn build(message_id: &str, debtor: &Debtor, payments: &[Instruction], now: D
         Node::leaf("NbOfTxs", payments.len().to_string()),
     ];
     header.extend(control_sum(payments).map(|sum| Node::leaf("CtrlSum", sum)));
-    header.push(Node::leaf("InitgPty/Nm", plain(&debtor.name, 140)));
+    header.push(Node::leaf("InitgPty/Nm", plain(&debtor.name, DEBTOR_MAX)));
     let blocks = payments.iter().map(|payment| block(debtor, payment, now));
     Message::Pain001.document("CstmrCdtTrfInitn", [Node::of("GrpHdr", header)].into_iter().chain(blocks))
 }
@@ -53,7 +55,7 @@ fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
         .chain(local_instrument.map(|code| Node::leaf("LclInstrm/Cd", code)));
     let debtor_account =
         iban(&debtor.account).map_or_else(|| Account::Other(debtor.account.clone()), Account::Iban);
-    let name = Node::leaf("Nm", plain(&debtor.name, 140));
+    let name = Node::leaf("Nm", plain(&debtor.name, DEBTOR_MAX));
     let party = [name].into_iter().chain(debtor.address().as_ref().map(address));
     Node::of(
         "PmtInf",
@@ -70,12 +72,12 @@ fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
             Node::of("DbtrAcct", [account(&debtor_account), Node::leaf("Ccy", debtor.currency.clone())]),
             agent("DbtrAgt", &Agent::Bic(debtor.bic.clone())),
             Node::leaf("ChrgBr", charge_bearer),
-            transfer(payment, &amount),
+            transfer(payment, debtor, &amount),
         ],
     )
 }
 
-fn transfer(payment: &Instruction, amount: &str) -> Node {
+fn transfer(payment: &Instruction, debtor: &Debtor, amount: &str) -> Node {
     let mut ids = vec![
         Node::leaf("InstrId", payment.end_to_end_id.clone()),
         Node::leaf("EndToEndId", payment.end_to_end_id.clone()),
@@ -89,6 +91,8 @@ fn transfer(payment: &Instruction, amount: &str) -> Node {
     creditor.extend(payment.address.as_ref().map(address));
     children.push(Node::of("Cdtr", creditor));
     children.push(Node::of("CdtrAcct", [account(&payment.account)]));
+    let purpose = debtor.purpose.clone().filter(|_| payment.scheme.takes_purpose);
+    children.extend(purpose.map(|code| Node::leaf("Purp/Cd", code)));
     if !payment.remittance.is_empty() {
         children.push(Node::leaf("RmtInf/Ustrd", payment.remittance.clone()));
     }

@@ -1,24 +1,28 @@
-//! Sends recalls that two operators have approved, once each, and applies the bank's answers to them.
+//! Sends recalls and answers to recalls that two operators have approved, once each, and applies the bank's answers and
+//! requests.
 //!
 //! The file of a recall is staged, named by its row, and moved like that of a payment: only the named file is ever moved,
 //! and it can be moved once. Until the row says that the file may be with the bank, the payment's end makes the recall
 //! needless, and operators can withdraw it.
 
-use dvp_domain::ids::RecallId;
-use dvp_domain::recall::{AfterAnswer, NEVER_REQUESTED, apply};
+use dvp_domain::ids::{RecallId, ReceivedRecallId};
+use dvp_domain::recall::{AfterAnswer, NEVER_REQUESTED, RefusalReason, apply};
 use dvp_store::StoreError;
 use dvp_store::database::ids;
 use dvp_store::orders::bank::{self, BankPayment};
 use dvp_store::orders::bank_messages::{self, NewBankMessage};
 use dvp_store::orders::recalls::{self as store, Answered, AnsweredRecall, DueRecall, Giving, Recall};
+use dvp_store::orders::received_recalls::{self as asked_back, NewReceivedRecall, ReceivedRecall};
 use dvp_store::workers::{self, Step};
 use metrics::counter;
 use sha2::{Digest as _, Sha256};
+use sqlx::PgConnection;
 use tracing::{error, info};
 use uuid::Uuid;
 
-use super::camt029::RecallReport;
+use super::camt029::{self, RecallReport};
 use super::camt056::{self, RecallRequest};
+use super::instruction::Debtor;
 use super::schema::{Message, check};
 use super::{BankError, BankFiles, ReceivedFile};
 
@@ -46,6 +50,58 @@ impl BankFiles {
                 sent += usize::from(is_sent == Some(true));
             }
         }
+    }
+
+    /// Sends our answers to the bank's requests. One that cannot be sent delays no other.
+    pub async fn send_recall_answers(&self) -> Result<(), BankError> {
+        let mut after = None;
+        loop {
+            let mut conn = self.pool.acquire().await?;
+            let due = asked_back::list_due(&mut conn, after.as_ref(), SENT_MAX).await?;
+            drop(conn);
+            let Some(last) = due.last() else { return Ok(()) };
+            after = last.answered_at.map(|at| (at, last.id.to_string()));
+            for recall in due {
+                let (files, id) = (self.clone(), recall.id.to_string());
+                let sending =
+                    async move { files.send_answer(&recall).await.inspect_err(|error| files.suspect(error)) };
+                self.sending.attend(&id, &id, sending).await;
+            }
+        }
+    }
+
+    async fn send_answer(&self, recall: &ReceivedRecall) -> Result<(), BankError> {
+        let ReceivedRecall { id, asked, answer: Some(refusal), answered_at: Some(at), .. } = recall else {
+            return Ok(());
+        };
+        workers::at(Step::RecallSend, id).await?;
+        let file = match &recall.giving {
+            Some(file) => file.clone(),
+            None => {
+                let of_currency = |debtor: &&Debtor| Some(&debtor.currency) == asked.currency.as_ref();
+                let debtor = self.debtors.iter().find(of_currency).or(self.debtors.first());
+                let debtor = debtor.ok_or_else(|| corrupt("an answer, and no account is configured"))?;
+                let document = camt029::build(debtor, recall, *refusal, *at);
+                let violations = check(Message::Camt029, &document);
+                if !violations.is_empty() {
+                    error!(?violations, %id, "answer to a recall violates the schema and is not sent");
+                    return Err(corrupt("an answer that breaks the schema's rules"));
+                }
+                let file = format!("{id}.{}.xml", Uuid::new_v4().simple());
+                self.folder.stage(&file, &document.render()).await?;
+                let mut conn = self.pool.acquire().await?;
+                if !asked_back::begin_giving(&mut conn, id, &file).await? {
+                    return Ok(());
+                }
+                file
+            }
+        };
+        self.folder.give(&file, &format!("{}.xml", camt056::answer_of(id)), "").await?;
+        let mut conn = self.pool.acquire().await?;
+        asked_back::mark_sent(&mut conn, id).await?;
+        let refusal = refusal.map(RefusalReason::as_str);
+        info!(%id, request = asked.request, refusal, "answer to a recall sent to the bank");
+        Ok(())
     }
 
     async fn send_recall(&self, recall: &DueRecall) -> Result<bool, BankError> {
@@ -130,8 +186,27 @@ impl BankFiles {
     }
 }
 
+fn corrupt(what: &'static str) -> BankError {
+    StoreError::corrupt("bank_received_recall", what).into()
+}
+
 fn sent_name(id: &RecallId) -> String {
     format!("{}.xml", camt056::case_of(id))
+}
+
+/// Records what the bank asks back, once, for operators to decide.
+pub(super) async fn take_request(
+    tx: &mut PgConnection,
+    asked: &NewReceivedRecall,
+    file: &ReceivedFile<'_>,
+) -> Result<(), BankError> {
+    let id = ReceivedRecallId::from_unique(ids::draw_here(tx).await?.simple());
+    if asked_back::insert(tx, &id, asked, &file.digest).await? {
+        let NewReceivedRecall { assigner, request, reason, .. } = asked;
+        error!(%id, assigner, request, reason, "the bank asks for money that was paid to us: operators decide");
+        counter!("dvp_recalls_received_total").increment(1);
+    }
+    Ok(())
 }
 
 /// Applies an answer of the bank. `false`: it is about nothing of ours.
@@ -156,11 +231,7 @@ pub(super) async fn take_answer(
     Ok(true)
 }
 
-async fn answered(
-    tx: &mut sqlx::PgTransaction<'_>,
-    recall: &Recall,
-    said: &RecallReport,
-) -> Result<(), BankError> {
+async fn answered(tx: &mut PgConnection, recall: &Recall, said: &RecallReport) -> Result<(), BankError> {
     let Recall { id, execution, end_to_end_id, .. } = recall;
     let AfterAnswer { status, alarm, is_contradiction } = apply(recall.status, &said.answer);
     let is_known = is_contradiction && recall.contradicting.as_deref() == Some(said.answer.as_str());
@@ -183,7 +254,7 @@ async fn answered(
 }
 
 async fn unrequested(
-    tx: &mut sqlx::PgTransaction<'_>,
+    tx: &mut PgConnection,
     payment: &BankPayment,
     said: &RecallReport,
     file: &[u8; 32],
@@ -202,7 +273,7 @@ async fn unrequested(
 }
 
 /// The payment has come back, or will never be made: its recalls have ended.
-pub(super) async fn end(tx: &mut sqlx::PgTransaction<'_>, payment: &BankPayment) -> Result<(), BankError> {
+pub(super) async fn end(tx: &mut PgConnection, payment: &BankPayment) -> Result<(), BankError> {
     let ended = store::mark_recalled(tx, &payment.end_to_end_id).await?;
     if ended > 0 {
         let status = payment.status.as_str();

@@ -132,8 +132,8 @@ pub fn check(message: Message, document: &Document) -> Vec<Violation> {
 }
 
 /// The elements of a document that its message does not have, by the rules of the known version.
-pub fn unknown_elements(message: Message, document: &Document) -> Vec<String> {
-    fn walk(rule: &Rule, node: &Node, path: &str, found: &mut Vec<String>) {
+pub fn unknown_elements(message: Message, document: &Document) -> Vec<(String, &Node)> {
+    fn walk<'a>(rule: &Rule, node: &'a Node, path: &str, found: &mut Vec<(String, &'a Node)>) {
         if rule.kind == "skip" || rule.children.is_empty() {
             return;
         }
@@ -141,7 +141,7 @@ pub fn unknown_elements(message: Message, document: &Document) -> Vec<String> {
             let path = format!("{path}/{}", child.name);
             match rule.children.iter().find(|rule| rule.name == child.name) {
                 Some(rule) => walk(rule, child, &path, found),
-                None => found.push(path),
+                None => found.push((path, child)),
             }
         }
     }

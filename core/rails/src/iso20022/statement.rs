@@ -12,7 +12,7 @@ use super::instruction::is_end_to_end_id;
 use super::schema::exponent;
 use super::text::{minor, time};
 use super::word::PaymentReport;
-use super::xml::Node;
+use super::xml::{Node, Span};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
@@ -29,6 +29,7 @@ pub struct Statement {
     pub entries: Vec<StatementEntry>,
     /// What it says of payments.
     pub said: Vec<PaymentReport>,
+    pub span: Span,
 }
 
 /// A booked entry, or one payment of a batch that the bank itemizes. Positive amounts are credits.
@@ -44,8 +45,19 @@ pub struct StatementEntry {
 impl Statement {
     /// SHA-256 of all that counts in it.
     pub fn digest(&self) -> [u8; 32] {
-        let Self { account, currency, id, page, begins_at, ends_at, opening, closing, entries, said: _ } =
-            self;
+        let Self {
+            account,
+            currency,
+            id,
+            page,
+            begins_at,
+            ends_at,
+            opening,
+            closing,
+            entries,
+            said: _,
+            span: _,
+        } = self;
         let mut hasher = Sha256::new();
         let mut add = |text: &str| {
             hasher.update(text.as_bytes());
@@ -119,6 +131,7 @@ pub(super) fn read(
         closing,
         entries,
         said: Vec::new(),
+        span: node.span,
     })
 }
 

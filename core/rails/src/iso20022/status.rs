@@ -13,6 +13,7 @@
 //! of less, by what the bank deducts. A return that the bank takes back contradicts the return: the payment stands. Which
 //! of the two was last their times say: a return is new only when it was booked after the bank took one back.
 
+use dvp_domain::failure_code::FailureCode;
 use dvp_domain::money::Minor;
 use dvp_domain::payment::PaymentStatus;
 
@@ -61,6 +62,10 @@ pub const PAID_AFTER_DEBT: &str =
     "booked after its debt was recorded as paid: the beneficiary may have it twice";
 pub const RETURNED_AFTER_DEBT: &str = "returned, and its debt was recorded as paid before it was booked";
 
+/// The bank pays only once it is told to, or may have paid.
+pub const PAYEE_DIFFERS: &str =
+    "the account's holder has another name (verification of payee): release the payment, or recall it";
+
 pub const TAKEN_BACK: &str = "its return was taken back by the bank: the payment stands";
 pub const TAKEN_BACK_UNKNOWN: &str = "a return was taken back by the bank, and none is known";
 pub const RETURNED_AGAIN: &str = "returned again, after the bank had taken its return back";
@@ -72,7 +77,8 @@ pub fn apply(known: Known, taken_for_paid: bool, word: &Word, ordered: Ordered<'
     let alarm = |status, alarm| After { now: Known { status, ..known }, alarm: Some(alarm) };
     match word {
         Word::Pending { .. } if status.is_open() => quiet(PaymentStatus::Pending),
-        Word::Pending { .. } => quiet(status),
+        Word::Checked { .. } if status.is_open() => quiet(PaymentStatus::Pending),
+        Word::Pending { .. } | Word::Checked { .. } => quiet(status),
         Word::TakenForDuplicate if status.is_open() => {
             alarm(PaymentStatus::Pending, "the bank takes it for a duplicate")
         }
@@ -182,24 +188,24 @@ impl Ordered<'_> {
 
 /// The stable code of a reason given by a bank (ISO's external status reasons), and whether a new order may try the
 /// same payment again.
-pub fn failure_code(reason: &str) -> (&'static str, bool) {
+pub fn failure_code(reason: &str) -> (FailureCode, bool) {
     match reason {
-        "AC01" | "AC02" | "AC03" | "BE23" => ("beneficiary_account_invalid", false),
-        "AC04" | "AC05" | "AC07" => ("beneficiary_account_closed", false),
-        "AC06" => ("beneficiary_account_blocked", false),
-        "AM04" => ("rail_funds_insufficient", true),
-        "AM02" | "AM13" | "AM14" | "AM21" => ("amount_over_rail_limit", false),
-        "AM01" | "AM06" | "AM09" | "AM12" => ("amount_not_accepted", false),
-        "AM03" | "AM11" | "CURR" => ("currency_not_served_by_rail", false),
-        "AG01" | "AG02" | "AG03" => ("payment_type_not_accepted", false),
-        "BE01" | "BE04" | "BE05" | "BE06" | "BE07" => ("beneficiary_details_rejected", false),
-        "RC01" | "RC03" | "RC04" | "AGNT" => ("beneficiary_bank_invalid", false),
-        "RR01" | "RR02" | "RR03" | "RR04" => ("regulatory_details_missing", false),
-        "FOCR" => ("payment_recalled", false),
-        "TM01" | "CUTA" | "CUST" => ("rail_closed", true),
+        "AC01" | "AC02" | "AC03" | "BE23" => (FailureCode::BeneficiaryAccountInvalid, false),
+        "AC04" | "AC05" | "AC07" => (FailureCode::BeneficiaryAccountClosed, false),
+        "AC06" => (FailureCode::BeneficiaryAccountBlocked, false),
+        "AM04" => (FailureCode::RailFundsInsufficient, true),
+        "AM02" | "AM13" | "AM14" | "AM21" => (FailureCode::AmountOverRailLimit, false),
+        "AM01" | "AM06" | "AM09" | "AM12" => (FailureCode::AmountNotAccepted, false),
+        "AM03" | "AM11" | "CURR" => (FailureCode::CurrencyNotServedByRail, false),
+        "AG01" | "AG02" | "AG03" => (FailureCode::PaymentTypeNotAccepted, false),
+        "BE01" | "BE04" | "BE05" | "BE06" | "BE07" => (FailureCode::BeneficiaryDetailsRejected, false),
+        "RC01" | "RC03" | "RC04" | "AGNT" => (FailureCode::BeneficiaryBankInvalid, false),
+        "RR01" | "RR02" | "RR03" | "RR04" => (FailureCode::RegulatoryDetailsMissing, false),
+        "FOCR" => (FailureCode::PaymentRecalled, false),
+        "TM01" | "CUTA" | "CUST" => (FailureCode::RailClosed, true),
         "FF01" | "FF03" | "FF05" | "CH03" | "CH04" | "CH11" | "CH13" | "CH17" | "CH19" | "CH20" | "CH21" => {
-            ("order_rejected_by_bank", false)
+            (FailureCode::OrderRejectedByBank, false)
         }
-        _ => ("payment_rejected_by_bank", false),
+        _ => (FailureCode::PaymentRejectedByBank, false),
     }
 }

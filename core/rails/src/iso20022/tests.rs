@@ -31,6 +31,9 @@ fn debtor(currency: &str) -> Debtor {
         bic: "SANDDEFF".into(),
         country: "DE".into(),
         town: Some("Frankfurt am Main".into()),
+        street: Some("Taunusanlage 1".into()),
+        post_code: Some("60329".into()),
+        purpose: None,
     }
 }
 

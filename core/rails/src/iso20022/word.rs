@@ -1,13 +1,15 @@
 //! What the bank says of a payment. Pure.
 
 use chrono::{DateTime, Utc};
-use dvp_domain::payment::PaymentSubject;
+use dvp_domain::payment::{PayeeCheck, PaymentSubject};
 
 /// The content of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
     /// Received, not decided yet.
     Pending { status: String },
+    /// The name of the account's holder was compared with the beneficiary's. Nothing is decided by it.
+    Checked { payee: PayeeCheck, name: Option<String> },
     /// The money has left the service's account, or reached the beneficiary's.
     Paid { at: DateTime<Utc>, bank_reference: Option<String>, amount: Option<Booked> },
     /// It is not and will not be paid.
@@ -32,11 +34,20 @@ pub enum GivenBack {
     Reversal,
 }
 
+/// Whether a refusal's reason is that the payment is taken for a duplicate.
+pub fn is_duplicate(reason: &str) -> bool {
+    matches!(reason, "AM05" | "DUPL" | "DU01" | "DU02" | "DU03" | "DU04" | "DU05")
+}
+
 impl Word {
     /// Its name for operators.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Pending { .. } => "not decided yet",
+            Self::Checked { payee: PayeeCheck::Match, .. } => "payee matches",
+            Self::Checked { payee: PayeeCheck::CloseMatch, .. } => "payee nearly matches",
+            Self::Checked { payee: PayeeCheck::NoMatch, .. } => "payee does not match",
+            Self::Checked { payee: PayeeCheck::NotPossible, .. } => "payee was not checked",
             Self::Paid { .. } => "paid",
             Self::Refused { .. } => "refused",
             Self::TakenForDuplicate => "taken for a duplicate",

@@ -29,6 +29,20 @@ pub struct Node {
     pub attributes: Vec<(String, String)>,
     pub text: String,
     pub children: Vec<Node>,
+    pub span: Span,
+}
+
+/// Where an element stands in the text of its file, in bytes. It is no part of what the element says.
+#[derive(Debug, Clone, Copy, Default, Eq)]
+pub struct Span {
+    pub start: usize,
+    pub end: usize,
+}
+
+impl PartialEq for Span {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// A document: the namespace of its root, and the root.
@@ -156,6 +170,7 @@ impl Document {
         let (mut around, mut has_ended) = (0_usize, false);
         let mut elements = 0;
         loop {
+            let start_at = position(&reader);
             let (resolved, event) = reader.read_resolved_event().map_err(wrong)?;
             match event {
                 Event::Start(start) | Event::Empty(start) if has_ended => {
@@ -188,9 +203,9 @@ impl Document {
                         }
                         continue;
                     }
-                    open.push(element(start)?);
+                    open.push(element(start, start_at)?);
                     if is_empty {
-                        close(&mut open, &mut root);
+                        close(&mut open, &mut root, position(&reader));
                         has_ended = open.is_empty() && around == 0;
                     }
                 }
@@ -198,7 +213,7 @@ impl Document {
                     if open.is_empty() {
                         around = around.saturating_sub(1);
                     }
-                    close(&mut open, &mut root);
+                    close(&mut open, &mut root, position(&reader));
                     has_ended = open.is_empty() && around == 0;
                 }
                 Event::Text(text) => add_text(&mut open, around, &text.xml10_content())?,
@@ -258,8 +273,14 @@ fn declared(bytes: &[u8]) -> Result<&'static Encoding, Unreadable> {
     Ok(if known == UTF_16LE || known == UTF_16BE { UTF_8 } else { known })
 }
 
-fn element(start: &BytesStart<'_>) -> Result<Node, Unreadable> {
+/// The bytes that were read.
+fn position(reader: &NsReader<&[u8]>) -> usize {
+    usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX)
+}
+
+fn element(start: &BytesStart<'_>, at: usize) -> Result<Node, Unreadable> {
     let mut node = Node::new(start.local_name().into_inner());
+    node.span.start = at;
     for attribute in start.attributes() {
         let attribute = attribute.map_err(|error| Unreadable(error.to_string()))?;
         let name = attribute.key.into_inner();
@@ -273,9 +294,10 @@ fn element(start: &BytesStart<'_>) -> Result<Node, Unreadable> {
     Ok(node)
 }
 
-/// Ends the innermost open element.
-fn close(open: &mut Vec<Node>, root: &mut Option<Node>) {
+/// Ends the innermost open element, whose last byte is before `at`.
+fn close(open: &mut Vec<Node>, root: &mut Option<Node>, at: usize) {
     let Some(mut node) = open.pop() else { return };
+    node.span.end = at;
     let words = node.text.split([' ', '\t', '\n', '\r']).filter(|word| !word.is_empty());
     node.text = words.collect::<Vec<_>>().join(" ");
     match open.last_mut() {

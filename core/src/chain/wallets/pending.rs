@@ -115,7 +115,7 @@ impl PendingPermits {
         })
     }
 
-    fn next(&self, from: u128) -> u128 {
+    pub(crate) fn next(&self, from: u128) -> u128 {
         let mut next = from;
         for nonce in self.by_nonce.range(from..).map(|(nonce, _)| *nonce) {
             if nonce != next {

@@ -20,7 +20,8 @@ pub trait TokenBalances {
 
     fn chain_id(&self) -> i64;
 
-    fn escrow(&self) -> String;
+    /// The escrow of each set of contracts.
+    fn escrows(&self) -> BTreeSet<String>;
 
     /// What an address holds of a token. Addresses are lowercase hex with `0x`.
     fn balance(&self, token: &str, address: &str) -> impl Future<Output = Result<i128, Self::Error>>;
@@ -79,7 +80,7 @@ struct Custody {
 }
 
 /// Providers and wallets that are connected are one place.
-fn places(escrow: String, wallets: Vec<(String, String)>) -> Vec<Custody> {
+fn places(escrows: BTreeSet<String>, wallets: Vec<(String, String)>) -> Vec<Custody> {
     let mut groups: Vec<(BTreeSet<String>, BTreeSet<String>)> = Vec::new();
     for (provider, address) in wallets {
         let (mut providers, mut addresses) = (BTreeSet::from([provider]), BTreeSet::from([address]));
@@ -104,7 +105,7 @@ fn places(escrow: String, wallets: Vec<(String, String)>) -> Vec<Custody> {
         account: "escrow".to_owned(),
         whose: "the escrow".to_owned(),
         holders: BTreeSet::from([TokenHolder::Escrow]),
-        addresses: BTreeSet::from([escrow]),
+        addresses: escrows,
     };
     std::iter::once(escrow).chain(groups.into_iter().map(wallet)).collect()
 }
@@ -117,7 +118,7 @@ pub async fn compare_wallets<B: TokenBalances>(
     now: Timestamp,
 ) -> Result<WalletReport, B::Error> {
     let tokens = store::list_tokens(conn, at.chain_id()).await?;
-    let places = places(at.escrow(), store::list_wallets(conn).await?);
+    let places = places(at.escrows(), store::list_wallets(conn).await?);
     let differing = store::list_differing(conn, at.chain_id()).await?;
     let patience_ms = i64::try_from(PATIENCE.as_millis()).unwrap_or(i64::MAX);
     let mut report = WalletReport::default();
@@ -184,7 +185,7 @@ mod tests {
 
     fn pairs(wallets: &[(&str, &str)]) -> Vec<String> {
         let wallets = wallets.iter().map(|(id, address)| ((*id).to_owned(), (*address).to_owned()));
-        let places = places("0x0".to_owned(), wallets.collect());
+        let places = places(BTreeSet::from(["0x0".to_owned()]), wallets.collect());
         places.iter().skip(1).map(|place| format!("{} in {}", place.whose, place.account)).collect()
     }
 

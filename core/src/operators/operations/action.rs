@@ -15,6 +15,9 @@ use super::{ResolveError, may_return};
 /// The state needed to release or refuse an order.
 pub(super) const HELD: &str = "an operator, as an order that screening holds does";
 
+/// The state needed to release a payment to another payee.
+pub(super) const PAYEE: &str = "an operator, as a payment whose payee does not match does";
+
 /// The state needed to fill an order again.
 pub(super) const FILLED: &str = "a fill that its rail knows from before a restore";
 
@@ -79,6 +82,8 @@ pub enum Action {
         /// What the bank is told beside the reason.
         information: Option<String>,
     },
+    /// The bank may make a payment whose payee does not match.
+    ReleasePayee,
     /// The end of a recall is known outside of the service, or it is not to be sent.
     CloseRecall,
 }
@@ -102,6 +107,7 @@ impl Action {
             Self::Fill { .. } => "fill",
             Self::Recall { .. } => "recall",
             Self::CloseRecall => "close_recall",
+            Self::ReleasePayee => "release_payee",
         }
     }
 
@@ -121,7 +127,8 @@ impl Action {
             | Self::Refuse { .. }
             | Self::Fill { .. }
             | Self::Recall { .. }
-            | Self::CloseRecall => true,
+            | Self::CloseRecall
+            | Self::ReleasePayee => true,
             Self::Ask | Self::Return { .. } | Self::Cancel => false,
         }
     }
@@ -154,7 +161,8 @@ impl Action {
             | Self::Refuse { .. }
             | Self::Fill { .. }
             | Self::Recall { .. }
-            | Self::CloseRecall) => same,
+            | Self::CloseRecall
+            | Self::ReleasePayee) => same,
         };
         timeless(self) == timeless(other)
     }
@@ -210,6 +218,7 @@ impl Action {
             | Self::Refuse { .. }
             | Self::Fill { .. }
             | Self::CloseRecall
+            | Self::ReleasePayee
             | Self::Cancel => None,
         }
     }
@@ -226,6 +235,9 @@ impl Action {
             }
             Self::Cancel if matches!(execution.state, State::Resting | State::Accepted) => {
                 return Ok(Some(EffectKind::Lock.as_str()));
+            }
+            Self::ReleasePayee => {
+                return unless(execution.state.awaits(LegKind::Payout), PAYEE);
             }
             Self::Release | Self::Refuse { .. } if state == "accepted" => {
                 return Ok(Some(EffectKind::Lock.as_str()));
@@ -291,7 +303,8 @@ impl Action {
             | Self::Return { .. }
             | Self::CloseContradiction
             | Self::Recall { .. }
-            | Self::CloseRecall => None,
+            | Self::CloseRecall
+            | Self::ReleasePayee => None,
             Self::ReturnDebt { provider_reference, at } => Some(ManualResolution::Returned {
                 provider_reference: provider_reference.clone(),
                 occurred_at: *at,

@@ -1,5 +1,6 @@
 //! Alarms about a bank's payments and files: an operator clears one that is dealt with; operator and reason are
-//! recorded. Clearing moves no funds; a contradiction stays a break until two operators have closed it.
+//! recorded. Clearing moves no funds; a contradiction stays a break until two operators have closed it, and a part of a
+//! file that does not count stays an alarm until they have decided about it ([`crate::operators::bank_parts`]).
 
 use dvp_store::orders::bank;
 use dvp_store::orders::operations::{self as actions, NewAction};
@@ -11,7 +12,7 @@ use serde_json::json;
 pub enum ClearError {
     #[error("operator and reason are needed")]
     NoReason,
-    #[error("there is no open alarm about {0}")]
+    #[error("there is no open alarm about {0}, or parts of it wait for two operators: dvp bank parts")]
     NoAlarm(String),
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -122,7 +122,9 @@ fn gather(
     let reference = rested.terms.reference.clone();
     end_hold(known, &plan, &reference);
     let accepted_at = rested.terms.accepted_at;
-    let terms = Terms { accepted_at, ..terms(context, submission, plan, reference, now)? };
+    // It is filled in the contracts that took it: its permit or its deposit is for these.
+    let escrows = rested.terms.escrows.clone();
+    let terms = Terms { accepted_at, escrows, ..terms(context, known, submission, (plan, reference), now)? };
     let illegal = |error| StoreError::corrupt("execution", error);
     let step = rested.state.clone().step(&terms, Happened::Matched).map_err(illegal)?;
     let at = plan::At {

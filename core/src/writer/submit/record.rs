@@ -1,10 +1,13 @@
 //! The rows of an accepted or rejected intent.
 
+use std::collections::BTreeMap;
+
 use dvp_domain::asset::Asset;
+use dvp_domain::beneficiary::MaskedBeneficiary;
 use dvp_domain::canonical::hex32;
 use dvp_domain::decision::Reason;
 use dvp_domain::ids::{PartnerId, Reference};
-use dvp_domain::intent::IntentRequest;
+use dvp_domain::intent::{Bounds, IntentRequest};
 use dvp_domain::money::Minor;
 use dvp_domain::plan::{InputFunding, Plan, SolvedPath};
 use dvp_domain::screening::Beginning;
@@ -51,7 +54,7 @@ pub(super) fn gather_accepted(
     }
     let lock_by = context.windows.lock_by(request, &plan, now);
     let accepted = accepted(context, request, &reference, &plan, (plan.priced.input, lock_by));
-    let terms = terms(context, submission, plan, reference, now)?;
+    let terms = terms(context, known, submission, (plan, reference), now)?;
     let chain = context.chain_of(&terms)?;
     if let Some(hold) = PermitHold::of(&terms, chain.chain_id) {
         known.pending.entry(hold.wallet()).or_default().hold(&hold);
@@ -104,7 +107,7 @@ pub(super) fn gather_resting(
     let plan = Plan { path: SolvedPath { expires_at: until, ..plan.path }, ..plan };
     let most = request.bounds.max_input();
     let accepted = accepted(context, request, &reference, &plan, (most, until.unix_secs()));
-    let mut terms = terms(context, submission, plan, reference, now)?;
+    let mut terms = terms(context, known, submission, (plan, reference), now)?;
     // The most that it takes and the least that it delivers; both are final when it is filled.
     (terms.input.amount, terms.output.amount) = (most, request.bounds.min_output());
     (terms.lock_at, terms.counts_as_open) = (until, false);
@@ -133,7 +136,7 @@ fn accepted(
         intent_id: request.intent_id.clone(),
         reference: reference.to_string(),
         plan: plan.clone(),
-        exact_output: request.bounds.computes_input(),
+        exact_output: matches!(request.bounds, Bounds::ExactOutput { .. }),
         deposit: deposit(context, request, reference, plan, most),
     }
 }
@@ -147,7 +150,7 @@ fn deposit(
     (amount, by): (Minor, u64),
 ) -> Option<DepositDue> {
     let chain = context.chain_of_input(request);
-    let contract = chain.gate.clone().filter(|_| plan.funding == InputFunding::Deposit)?;
+    let contract = chain.taking.gate.clone().filter(|_| plan.funding == InputFunding::Deposit)?;
     let id = hex32(&Context::entity(reference));
     let by = Timestamp::from_millis(i64::try_from(by).ok()?.checked_mul(1000)?);
     Some(DepositDue { chain: chain.name.clone(), chain_id: chain.chain_id, contract, id, amount, by })
@@ -185,9 +188,9 @@ pub(super) fn take_answers(
 
 pub(super) fn terms(
     context: &Context,
+    known: &BatchSnapshot,
     submission: &Submission,
-    plan: Plan,
-    reference: Reference,
+    (plan, reference): (Plan, Reference),
     now: Timestamp,
 ) -> Result<Terms, StoreError> {
     let request = &submission.request;
@@ -203,7 +206,7 @@ pub(super) fn terms(
     };
     let account = request.beneficiary.as_ref().and_then(|b| b.account()).unwrap_or_default();
     let partner = || submission.tenant.partner_id.parse::<PartnerId>();
-    Ok(Terms {
+    let mut terms = Terms {
         partner_id: partner().map_err(|error| StoreError::corrupt("partner", error))?,
         livemode: submission.tenant.livemode,
         input: amount(asset(&request.input_asset.symbol)?, plan.priced.input),
@@ -212,12 +215,18 @@ pub(super) fn terms(
         hashlock: hex32(&context.vault.hashlock(reference.as_str())),
         lock_at: now.plus_millis((context.rest_millis)(account)),
         counts_as_open: true,
+        escrows: BTreeMap::new(),
+        registered: known.registered(submission).map(|destination| {
+            MaskedBeneficiary::of(&destination.details, |account| context.vault.account_hash(account))
+        }),
         trace: submission.trace,
         accepted_at: now,
         request: request.clone(),
         plan,
         reference,
-    })
+    };
+    terms.escrows = context.escrows_for(&terms)?;
+    Ok(terms)
 }
 
 pub(in crate::writer) fn intent_rows<'a>(decided: &'a [DecidedSubmission<'a>]) -> Vec<IntentRow<'a>> {

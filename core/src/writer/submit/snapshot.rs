@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dvp_domain::abandonment::{CoolDown, CoolDownScope};
 use dvp_domain::asset::AssetType;
+use dvp_domain::beneficiary::destination::Destination;
 use dvp_domain::decision::{Decision, Reason};
 use dvp_domain::hold::QuoteHolds;
 use dvp_domain::ledger::Owner;
@@ -96,6 +97,13 @@ impl BatchSnapshot {
                 nonce < wallet.facts.nonce
                     || self.pending.get(&wallet.key.wallet()).is_some_and(|pending| pending.holds(nonce))
             })
+    }
+
+    /// The registered destination that a submission names.
+    pub(super) fn registered(&self, submission: &Submission) -> Option<&Destination> {
+        let payee = submission.request.beneficiary.as_ref().filter(|payee| payee.is_reference())?;
+        let key = (submission.tenant.partner_id.clone(), payee.account()?.to_owned());
+        self.destinations.get(&key)?.as_ref()
     }
 
     /// The order for which a submission's permit was published before.

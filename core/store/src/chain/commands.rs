@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::orders::executions::bytes32;
+use crate::orders::executions::{bytes20, bytes32};
 use crate::{StoreError, statement};
 use dvp_domain::chain::ChainCommand;
 use dvp_domain::trace::TraceContext;
@@ -18,6 +18,8 @@ pub struct NewChainCommand {
     pub intent_id: String,
     /// The subject's id on the chain: the settlement's id, or a receipt's content hash.
     pub entity: String,
+    /// Of the contracts that it is for: its order's.
+    pub escrow: String,
     pub command: ChainCommand,
     pub trace: Option<TraceContext>,
 }
@@ -25,8 +27,8 @@ pub struct NewChainCommand {
 /// Inserts a command, or replaces the order's earlier one that failed or was refused. `false`: the earlier one is
 /// waiting, in a transaction or done, and stays.
 pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Result<bool, StoreError> {
-    let sql = "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, trace) \
-         values ($1, $2, $3, $4, $5, $6, $7) \
+    let sql = "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload, trace) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8) \
          on conflict (reference, kind) do update \
          set payload = excluded.payload, state = 'pending', done_at = null, not_before = now(), tries = 0, \
              trouble = null, troubled_at = null \
@@ -37,6 +39,7 @@ pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Res
         &new.reference,
         &new.intent_id,
         bytes32(&new.entity)?,
+        bytes20(&new.escrow)?,
         new.command.kind().as_str(),
         payload(new)?,
         new.trace.map(String::from),
@@ -145,6 +148,40 @@ pub async fn withdraw_transfer(conn: &mut PgConnection, reference: &str) -> Resu
     statement::execute(conn, sql, (reference,)).await
 }
 
+/// Condition of a lock or swap that is in no transaction and can be withdrawn: nobody waits for the deposit of a coin.
+macro_rules! unsigned_lock {
+    () => {
+        "c.kind in ('create', 'swap') and c.state = 'pending' and c.deposit_until is null \
+         and not exists (select from slot_command s where s.command_id = c.id)"
+    };
+}
+
+pub(crate) use unsigned_lock;
+
+/// Whether an order's lock can be withdrawn: it is in no transaction, and no later permit of its wallet waits behind it.
+pub async fn can_withdraw_lock(conn: &mut PgConnection, reference: &str) -> Result<bool, StoreError> {
+    let sql = concat!(
+        "select exists (select from chain_command c where c.reference = $1 and ",
+        unsigned_lock!(),
+        " and not exists (select from permit_use later \
+                          where later.chain_id = c.chain_id and later.owner = c.wallet \
+                            and later.nonce > c.permit_nonce and later.locked_at is null))"
+    );
+    statement::load_value(conn, sql, (reference,)).await
+}
+
+/// Withdraws the locks of orders. [`StoreError::Stale`]: one is part of a transaction by now.
+pub async fn withdraw_locks(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
+    let sql = concat!(
+        "update chain_command c set state = 'failed', done_at = now(), trouble = null \
+         where c.reference = any($1) and ",
+        unsigned_lock!()
+    );
+    let withdrawn = statement::affected(conn, sql, (references,)).await?;
+    let all = u64::try_from(references.len()).unwrap_or(u64::MAX);
+    if withdrawn == all { Ok(()) } else { Err(StoreError::Stale { what: "chain_command" }) }
+}
+
 /// Withdraws the commitments of orders. A transaction with one that waits for a block is rebuilt without it.
 pub async fn withdraw_fills(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
     withdraw(conn, references, &["fill"]).await
@@ -164,11 +201,12 @@ async fn withdraw(conn: &mut PgConnection, references: &[&str], kinds: &[&str]) 
     statement::execute(conn, sql, (withdrawn,)).await
 }
 
-pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64, StoreError> {
-    let sql =
-        "select chain_id from chain_command where reference = $1 and kind = 'create' order by id limit 1";
-    let chain: Option<i64> = statement::find_value(conn, sql, (reference,)).await?;
-    chain.ok_or_else(|| StoreError::corrupt("chain_command", "a lock without a command"))
+/// The chain of an order's lock, and the escrow that has it.
+pub async fn find_lock_place(conn: &mut PgConnection, reference: &str) -> Result<(i64, String), StoreError> {
+    let sql = "select chain_id, '0x' || encode(escrow, 'hex') from chain_command \
+         where reference = $1 and kind = 'create' order by id limit 1";
+    let place: Option<(i64, String)> = statement::find(conn, sql, (reference,)).await?;
+    place.ok_or_else(|| StoreError::corrupt("chain_command", "a lock without a command"))
 }
 
 /// Orders whose input is due to be refunded `$1` seconds after their timelock: failed ones whose funds are still locked,
@@ -231,8 +269,8 @@ pub async fn insert_refund(
 ) -> Result<bool, StoreError> {
     let sql = concat!(
         held!(),
-        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
-         select lock.chain_id, held.reference, lock.intent_id, lock.entity, 'refund', \
+        "insert into chain_command (chain_id, reference, intent_id, entity, escrow, kind, payload) \
+         select lock.chain_id, held.reference, lock.intent_id, lock.entity, lock.escrow, 'refund', \
                 jsonb_build_object('kind', 'refund', 'entity', '0x' || encode(lock.entity, 'hex'))",
         due_refunds!(),
         "and held.reference = $2 on conflict (reference, kind) do update \

@@ -30,9 +30,9 @@ pub use slots::{
     remake_slot,
 };
 
-use super::{bigint, hash};
+use super::{address, bigint, hash};
 use crate::{StoreError, known, statement};
-use alloy::primitives::B256;
+use alloy::primitives::{Address, B256};
 use dvp_domain::chain::{BlockNumber, CommandKind};
 use dvp_domain::text::{TEXT_MAX, clean};
 use dvp_domain::trace::TraceContext;
@@ -47,6 +47,8 @@ pub struct CommandRow {
     pub reference: String,
     pub intent_id: String,
     pub entity: B256,
+    /// Of the contracts that it is for.
+    pub escrow: Address,
     pub kind: CommandKind,
     pub payload: serde_json::Value,
     /// The payload of the `create` of the same settlement, with the terms that later calls repeat.
@@ -193,6 +195,24 @@ pub(super) async fn reopen_above(
     slots::unmine_above(tx, chain_id, number).await
 }
 
+/// The kinds of which commands of an account's share may be due: one look instead of one for each kind, of which most have
+/// none.
+pub async fn list_due_kinds(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    share: Share,
+) -> Result<Vec<CommandKind>, StoreError> {
+    let sql = "select kind from unnest($4::text[]) as kinds (kind)
+         where exists (select from chain_command command
+                       where chain_id = $1 and command.kind = kinds.kind and state = 'pending'
+                         and not_before <= now() and share % $2 = $3
+                         and (deposit_until is null or deposit_until < now()))";
+    let kinds = CommandKind::ALL.map(CommandKind::as_str);
+    let due: Vec<(String,)> =
+        statement::list(conn, sql, (bigint(chain_id), share.count, share.index, &kinds[..])).await?;
+    due.iter().map(|(kind,)| known("chain_command", kind, CommandKind::parse)).collect()
+}
+
 /// Due commands of one kind without a live transaction, oldest first, of one account's share. Only the oldest open
 /// command of an entity on the chain is due, and no command of a wallet whose earlier nonces wait for a block, because
 /// it could not succeed. A payment on another chain that stands still does not hold up the release of its lock, and it
@@ -209,7 +229,7 @@ pub async fn list_ready_commands(
     share: Share,
     limit: usize,
 ) -> Result<Vec<CommandRow>, StoreError> {
-    let sql = "select id, reference, intent_id, entity, kind, payload, tries, trace,
+    let sql = "select id, reference, intent_id, entity, escrow, kind, payload, tries, trace,
                 case when kind not in ('create', 'swap', 'anchor') then
                     (select locking.payload from chain_command locking
                      where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
@@ -262,7 +282,7 @@ pub async fn list_live_commands(
     signer: alloy::primitives::Address,
     nonce: u64,
 ) -> Result<Vec<CommandRow>, StoreError> {
-    let sql = "select id, reference, intent_id, entity, kind, payload, tries, trace,
+    let sql = "select id, reference, intent_id, entity, escrow, kind, payload, tries, trace,
                 (select locking.payload from chain_command locking
                  where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
                    and command.kind not in ('create', 'swap', 'anchor')
@@ -286,6 +306,7 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
         reference: row.try_get("reference")?,
         intent_id: row.try_get("intent_id")?,
         entity: hash("chain_command", row.try_get("entity")?)?,
+        escrow: address("chain_command", row.try_get("escrow")?)?,
         kind: known("chain_command", row.try_get("kind")?, CommandKind::parse)?,
         payload: row.try_get("payload")?,
         lock: row.try_get("lock")?,
@@ -299,25 +320,34 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
 }
 
 /// Makes those commands due whose deposit is there, at the confirmation depth: what the maker's last event of the gate
-/// leaves under the entity covers the amount. Returns their number.
-pub async fn release_deposited(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
+/// leaves under the entity covers the amount. `gates`: of each set of contracts, its escrow and its gate. Returns their
+/// number.
+pub async fn release_deposited(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    gates: &[(Address, Address)],
+) -> Result<u64, StoreError> {
+    let (escrows, gates): (Vec<_>, Vec<_>) =
+        gates.iter().map(|(escrow, gate)| (escrow.as_slice(), gate.as_slice())).unzip();
     let sql = "update chain_command command
          set deposit_until = null
          from (
              select waiting.id, (
                  select log.deposit ->> 'total' from chain_log log
                  where log.entity = waiting.entity and log.chain_id + 0 = $1 and log.canonical
-                   and log.deposit ->> 'depositor' = waiting.wallet and log.block_number <= cursor.facts_number
+                   and log.deposit ->> 'depositor' = waiting.wallet and log.contract = own.gate
+                   and log.block_number <= cursor.facts_number
                  order by log.block_number desc, log.log_index desc
                  limit 1
              )::numeric as total
              from chain_command waiting join chain_cursor cursor on cursor.chain_id = waiting.chain_id
+             join unnest($2::bytea[], $3::bytea[]) as own (escrow, gate) on own.escrow = waiting.escrow
              where waiting.chain_id = $1 and waiting.state = 'pending' and waiting.deposit_until is not null
                and waiting.not_before <= now()
          ) deposited
          where command.id = deposited.id and command.state = 'pending'
            and deposited.total >= (command.payload ->> 'amount')::numeric";
-    statement::affected(conn, sql, (bigint(chain_id),)).await
+    statement::affected(conn, sql, (bigint(chain_id), escrows, gates)).await
 }
 
 /// Lets a command wait for its deposit again, of which the chain had too little: it was taken back, or a reorganization

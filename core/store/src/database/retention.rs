@@ -65,6 +65,7 @@ pub const PUBLISHED_PERMITS: Expired =
 pub const LIMIT_USAGE: Expired =
     oldest!("limit_usage", "day", "(now() at time zone 'UTC' - make_interval(secs => $1))::date");
 
+pub const REQUESTS: Expired = oldest!("request_log", "at");
 pub const QUOTE_REQUESTS: Expired = oldest!("quote_request", "created_at");
 /// By the end of their validity.
 pub const FIRM_QUOTES: Expired = oldest!("firm_quote", "valid_until");
@@ -98,7 +99,7 @@ pub const TRANSACTIONS: Expired = Expired(
 /// Messages of FIX sessions that their peer has received. A deleted message that is requested again is answered by a gap
 /// fill; messages that the peer has not received stay, however old.
 pub const FIX_MESSAGES: Expired = Expired(
-    "with aged as (select ((extract(epoch from now()) - $1) * 1e9)::bigint as since) \
+    "with aged as (select ((extract(epoch from pg_catalog.now()) - $1) * 1e9)::bigint as since) \
      delete from fix_outbound where ctid = any(array( \
          select o.ctid \
          from fix_session s cross join aged cross join lateral ( \

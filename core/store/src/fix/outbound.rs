@@ -15,14 +15,16 @@ pub async fn list_outbound(
     seqs: RangeInclusive<u64>,
     limit: i64,
 ) -> Result<Vec<FixOutbound>, StoreError> {
-    let sql = "select seq, msg_type, body, sending_time from fix_outbound \
+    let sql = "select seq, msg_type, body, sending_time, fraction_digits from fix_outbound \
          where session_id = $1 and seq between $2 and $3 order by seq limit $4";
-    let rows: Vec<(i64, String, Vec<u8>, i64)> =
+    let rows: Vec<(i64, String, Vec<u8>, i64, i16)> =
         statement::list(conn, sql, (session_id, number(*seqs.start())?, number(*seqs.end())?, limit)).await?;
     rows.into_iter()
-        .map(|(seq, msg_type, body, sending_time)| {
-            let seq = u64::try_from(seq).map_err(|_| StoreError::corrupt("fix_outbound", "negative seq"))?;
-            Ok(FixOutbound { seq, msg_type, body, sending_time })
+        .map(|(seq, msg_type, body, sending_time, fraction_digits)| {
+            let corrupt = |_| StoreError::corrupt("fix_outbound", "a negative number");
+            let seq = u64::try_from(seq).map_err(corrupt)?;
+            let fraction_digits = u8::try_from(fraction_digits).map_err(corrupt)?;
+            Ok(FixOutbound { seq, msg_type, body, sending_time, fraction_digits })
         })
         .collect()
 }
@@ -51,14 +53,15 @@ pub(super) async fn insert_outbound(
     }
     let seqs: Result<Vec<i64>, StoreError> =
         messages.iter().map(|(_, message)| number(message.seq)).collect();
-    let sql = "insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
-         select * from unnest($1::text[], $2::int8[], $3::text[], $4::bytea[], $5::int8[])";
+    let sql = "insert into fix_outbound (session_id, seq, msg_type, body, sending_time, fraction_digits) \
+         select * from unnest($1::text[], $2::int8[], $3::text[], $4::bytea[], $5::int8[], $6::int2[])";
     let parameters = (
         messages.iter().map(|(session, _)| *session).collect::<Vec<_>>(),
         seqs?,
         messages.iter().map(|(_, message)| message.msg_type.as_str()).collect::<Vec<_>>(),
         messages.iter().map(|(_, message)| message.body.as_slice()).collect::<Vec<_>>(),
         messages.iter().map(|(_, message)| message.sending_time).collect::<Vec<_>>(),
+        messages.iter().map(|(_, message)| i16::from(message.fraction_digits)).collect::<Vec<_>>(),
     );
     statement::execute(conn, sql, parameters).await
 }
@@ -74,17 +77,19 @@ pub(super) async fn move_kept(
 ) -> Result<(), StoreError> {
     // The window function reads every deleted row before the first one is inserted, so that numbers do not collide.
     let sql = "with gone as (delete from fix_outbound where session_id = $1 returning seq, msg_type, body, \
-              sending_time), \
+              sending_time, fraction_digits), \
               kept as (select seq, row_number() over (order by seq) - 1 + $4 as new_seq, msg_type, sending_time, \
+                              fraction_digits, \
                               case when msg_type = 'j' and found > 0 \
                                    then substring(body from 1 for found - 1) \
                                         || substring(rest from position($8 in rest) + 1) \
                                    else body end as body \
                        from gone, position($7 in $8 || body) found, substring(body from found) rest \
                        where seq > $2 and msg_type <> all($5)) \
-         insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
+         insert into fix_outbound (session_id, seq, msg_type, body, sending_time, fraction_digits) \
          select $1, new_seq, msg_type, \
-                case when seq <= $3 and substring(body from 1 for 5) <> $6 then $6 || body else body end, sending_time \
+                case when seq <= $3 and substring(body from 1 for 5) <> $6 then $6 || body else body end, sending_time, \
+                fraction_digits \
          from kept";
     let parameters = (
         session_id,

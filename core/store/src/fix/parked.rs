@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use crate::fix::rows::{FixNumbers, FixRows, ParkedOrder, Parking};
 use crate::{StoreError, statement};
 
-type Row = (String, Vec<u8>, DateTime<Utc>, serde_json::Value);
+type Row = (String, i32, Vec<u8>, DateTime<Utc>, serde_json::Value);
 
 /// Writes the parked and resumed orders of a batch's parts, in the order given: the last change of a ClOrdID counts.
 pub(super) async fn apply(
@@ -52,13 +52,15 @@ async fn delete(conn: &mut PgConnection, decided: &[(&str, &str)]) -> Result<(),
 async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Result<(), StoreError> {
     let bounds = |(_, order): &(&str, &ParkedOrder)| serde_json::to_value(order.bounds);
     let bounds: Result<Vec<serde_json::Value>, _> = parked.iter().map(bounds).collect();
-    let sql = "insert into fix_parked (session_id, cl_ord_id, message, received_at, bounds) \
-         select s, c, m, r, b from unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[], $5::jsonb[]) \
-                                   with ordinality as u (s, c, m, r, b, n) order by n \
+    let sql = "insert into fix_parked (session_id, cl_ord_id, trading_day, message, received_at, bounds) \
+         select s, c, d, m, r, b \
+         from unnest($1::text[], $2::text[], $3::int4[], $4::bytea[], $5::timestamptz[], $6::jsonb[]) \
+              with ordinality as u (s, c, d, m, r, b, n) order by n \
          on conflict on constraint fix_parked_pkey do nothing";
     let parameters = (
         parked.iter().map(|(session_id, _)| *session_id).collect::<Vec<_>>(),
         parked.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>(),
+        parked.iter().map(|(_, order)| order.trading_day).collect::<Vec<_>>(),
         parked.iter().map(|(_, order)| order.message.as_slice()).collect::<Vec<_>>(),
         parked.iter().map(|(_, order)| order.received_at).collect::<Vec<_>>(),
         bounds.map_err(|error| StoreError::corrupt("fix_parked", error))?,
@@ -71,15 +73,17 @@ async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Res
 /// A process that had lost the session without knowing may have parked an order that the new owner received again and
 /// decided: such a row is left out. Its ClOrdID is used, so the row has no effect.
 pub async fn list(conn: &mut PgConnection, session_id: &str) -> Result<Vec<ParkedOrder>, StoreError> {
-    let sql = "select cl_ord_id, message, received_at, bounds from fix_parked p \
+    let sql = "select cl_ord_id, trading_day, message, received_at, bounds from fix_parked p \
          where session_id = $1 \
-           and not exists (select from fix_order o where o.session_id = p.session_id and o.cl_ord_id = p.cl_ord_id) \
+           and not exists (select from fix_order o where o.session_id = p.session_id and o.cl_ord_id = p.cl_ord_id \
+                                                   and o.trading_day = p.trading_day) \
          order by position";
     let rows: Vec<Row> = statement::list(conn, sql, (session_id,)).await?;
-    let order = |(cl_ord_id, message, received_at, bounds): Row| -> Result<ParkedOrder, StoreError> {
-        let bounds =
-            serde_json::from_value(bounds).map_err(|error| StoreError::corrupt("fix_parked", error))?;
-        Ok(ParkedOrder { cl_ord_id, message, received_at, bounds })
-    };
+    let order =
+        |(cl_ord_id, trading_day, message, received_at, bounds): Row| -> Result<ParkedOrder, StoreError> {
+            let bounds =
+                serde_json::from_value(bounds).map_err(|error| StoreError::corrupt("fix_parked", error))?;
+            Ok(ParkedOrder { cl_ord_id, trading_day, message, received_at, bounds })
+        };
     rows.into_iter().map(order).collect()
 }

@@ -127,14 +127,15 @@ async fn insert_orders(conn: &mut PgConnection, parts: &[(&FixNumbers, FixRows)]
     if orders.is_empty() {
         return Ok(());
     }
-    let sql = "insert into fix_order (session_id, cl_ord_id, reference, intent_id, details) \
-         select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[])";
+    let sql = "insert into fix_order (session_id, cl_ord_id, reference, intent_id, details, trading_day) \
+         select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::int4[])";
     let parameters = (
         orders.iter().map(|(session, _)| *session).collect::<Vec<_>>(),
         orders.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>(),
         orders.iter().map(|(_, order)| order.reference.as_deref()).collect::<Vec<_>>(),
         orders.iter().map(|(_, order)| order.intent_id.as_str()).collect::<Vec<_>>(),
         orders.iter().map(|(_, order)| order.details.clone()).collect::<Vec<_>>(),
+        orders.iter().map(|(_, order)| order.trading_day).collect::<Vec<_>>(),
     );
     statement::execute(conn, sql, parameters).await
 }
@@ -146,15 +147,16 @@ async fn update_orders(conn: &mut PgConnection, parts: &[(&FixNumbers, FixRows)]
         return Ok(());
     }
     let sql = "update fix_order o set details = u.details, reference = u.reference \
-         from unnest($1::text[], $2::text[], $3::jsonb[], $4::text[]) \
-              as u (session_id, cl_ord_id, details, reference) \
-         where o.session_id = u.session_id and o.cl_ord_id = u.cl_ord_id \
+         from unnest($1::text[], $2::text[], $3::jsonb[], $4::text[], $5::int4[]) \
+              as u (session_id, cl_ord_id, details, reference, trading_day) \
+         where o.session_id = u.session_id and o.cl_ord_id = u.cl_ord_id and o.trading_day = u.trading_day \
            and (o.reference is null or o.reference = u.reference)";
     let parameters = (
         orders.iter().map(|(session, _)| *session).collect::<Vec<_>>(),
         orders.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>(),
         orders.iter().map(|(_, order)| order.details.clone()).collect::<Vec<_>>(),
         orders.iter().map(|(_, order)| order.reference.as_deref()).collect::<Vec<_>>(),
+        orders.iter().map(|(_, order)| order.trading_day).collect::<Vec<_>>(),
     );
     statement::execute(conn, sql, parameters).await
 }

@@ -13,11 +13,23 @@ pub struct FixOutbound {
     pub body: Vec<u8>,
     /// Unix nanoseconds of SendingTime(52).
     pub sending_time: i64,
+    /// The digits of the second's fraction that it was sent with.
+    pub fraction_digits: u8,
+}
+
+/// A ClOrdID as it is used: once for ever, or once a trading day.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClOrdId {
+    pub id: String,
+    /// Days from 1970-01-01; 0: for ever.
+    pub trading_day: i32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixOrder {
     pub cl_ord_id: String,
+    /// See [`ClOrdId`].
+    pub trading_day: i32,
     pub reference: Option<String>,
     pub intent_id: String,
     /// The fields that later reports about the order repeat, as JSON.
@@ -47,6 +59,8 @@ pub enum Parking {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParkedOrder {
     pub cl_ord_id: String,
+    /// See [`ClOrdId`].
+    pub trading_day: i32,
     pub message: Vec<u8>,
     pub received_at: DateTime<Utc>,
     pub bounds: Bounds,

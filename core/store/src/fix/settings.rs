@@ -43,8 +43,17 @@ pub struct FixSessionSettings {
     pub schedule: Option<String>,
     /// The session gets copies of the reports of all the partner's orders, and sends none.
     pub drop_copy: bool,
-    /// Orders that are not locking yet are cancelled this many seconds after the disconnect; `None`: never.
+    /// Orders that can be cancelled are cancelled this many seconds after the disconnect; `None`: never.
     pub cancel_on_disconnect_secs: Option<i32>,
+    /// The tags that are read and ignored, in place of the default list; empty: none.
+    pub ignored_fields: Option<String>,
+    /// The fraction of a second in the timestamps that are sent: `seconds`, `millis`, `micros` or `nanos`.
+    pub time_precision: String,
+    /// The encoding of text, as MessageEncoding(347) names it: `UTF-8` or `ISO-8859-1`.
+    pub text_encoding: String,
+    /// A ClOrdID is unique in a trading day, and not for ever. Once it is so, it stays so: a ClOrdID of several days
+    /// cannot be used for ever.
+    pub cl_ord_id_per_day: bool,
 }
 
 impl Default for FixSessionSettings {
@@ -67,6 +76,10 @@ impl Default for FixSessionSettings {
             schedule: None,
             drop_copy: false,
             cancel_on_disconnect_secs: None,
+            ignored_fields: None,
+            time_precision: "millis".to_owned(),
+            text_encoding: "UTF-8".to_owned(),
+            cl_ord_id_per_day: false,
         }
     }
 }
@@ -74,7 +87,9 @@ impl Default for FixSessionSettings {
 pub(super) const COLUMNS: &str = "allowed_sources::text[] as allowed_sources, client_cert_sha256, client_cert_names, \
     logon_secret, logon_window_secs, soft_messages_per_sec, hard_messages_per_sec, admin_messages_per_sec, \
     resend_request_chunk, last_msg_seq_num_processed, next_expected_msg_seq_num, max_latency_secs, schedule, \
-    drop_copy, cancel_on_disconnect_secs, order_age_secs, repeated_order_age_secs";
+    drop_copy, cancel_on_disconnect_secs, order_age_secs, repeated_order_age_secs, \
+    ignored_fields, time_precision, text_encoding, \
+    cl_ord_id_per_day";
 
 /// The settings of a session, `None` when there is no such session.
 pub async fn find_settings(
@@ -99,7 +114,8 @@ pub async fn update_settings(
              admin_messages_per_sec = $9, resend_request_chunk = $10, last_msg_seq_num_processed = $11, \
              next_expected_msg_seq_num = $12, max_latency_secs = $13, schedule = $14, \
              drop_copy = $15, cancel_on_disconnect_secs = $16, order_age_secs = $17, \
-             repeated_order_age_secs = $18 \
+             repeated_order_age_secs = $18, ignored_fields = $19, time_precision = $20, \
+             text_encoding = $21, cl_ord_id_per_day = cl_ord_id_per_day or $22 \
          where session_id = $1";
     let parameters = (
         session_id,
@@ -120,6 +136,10 @@ pub async fn update_settings(
         settings.cancel_on_disconnect_secs,
         settings.order_age_secs,
         settings.repeated_order_age_secs,
+        settings.ignored_fields.as_deref(),
+        settings.time_precision.as_str(),
+        settings.text_encoding.as_str(),
+        settings.cl_ord_id_per_day,
     );
     let done = statement::affected(conn, sql, parameters).await?;
     if done == 1 {

@@ -88,7 +88,7 @@ pub async fn find_at_bank(conn: &mut PgConnection, text: &str) -> Result<Vec<Fou
          (select 'order', execution, 'file of the recall ' || id, null from bank_recall \
           where id = $3 and staged_file = $1) \
          union all \
-         (select 'file', name, coalesce(message, 'file') || ' of the bank, ' \
+         (select 'file', encode(digest, 'hex'), name || ', ' || coalesce(message, 'file') || ' of the bank, ' \
                  || case when refusal is null then 'accepted' else 'refused: ' || refusal end, null \
           from bank_file where name = $1 order by taken_at desc limit $2)";
     statement::list(conn, sql, (text, EACH, subject)).await

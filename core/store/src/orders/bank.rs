@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
-use dvp_domain::payment::{PaymentStanding, PaymentStatus, PaymentSubject};
+use dvp_domain::payment::{PayeeCheck, PaymentStanding, PaymentStatus, PaymentSubject};
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, PgConnection, Row as _};
 
@@ -43,6 +43,7 @@ pub struct BankPayment {
     pub is_debt_paid: bool,
     pub reason: Option<String>,
     pub reason_text: Option<String>,
+    pub payee_check: Option<PayeeCheck>,
     pub alarm: Option<String>,
     pub is_alarm_cleared: bool,
     /// The staged file was, or is being, moved to the bank's folder.
@@ -52,6 +53,8 @@ pub struct BankPayment {
 impl FromRow<'_, PgRow> for BankPayment {
     fn from_row(row: &PgRow) -> sqlx::Result<Self> {
         let status = |text: &str| PaymentStatus::parse(text).ok_or("is unknown");
+        let payee =
+            |text: Option<&str>| text.map(|text| PayeeCheck::parse(text).ok_or("is unknown")).transpose();
         Ok(Self {
             end_to_end_id: row.try_get("end_to_end_id")?,
             execution: row.try_get("execution")?,
@@ -68,6 +71,7 @@ impl FromRow<'_, PgRow> for BankPayment {
             is_debt_paid: row.try_get("is_debt_paid")?,
             reason: row.try_get("reason")?,
             reason_text: row.try_get("reason_text")?,
+            payee_check: read(row, ("bank_payment", "payee_check"), payee)?,
             alarm: row.try_get("alarm")?,
             is_alarm_cleared: row.try_get("is_alarm_cleared")?,
             is_giving: row.try_get("is_giving")?,
@@ -99,7 +103,7 @@ pub async fn insert_payment(conn: &mut PgConnection, new: &NewBankPayment) -> Re
 
 const PAYMENT: &str = "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
             bank_reference, paid_at, booked_late_at, returned_at, taken_back_at, debt_paid_at is not null as is_debt_paid, \
-            reason, reason_text, alarm, alarm_cleared_at is not null as is_alarm_cleared, \
+            reason, reason_text, payee_check, alarm, alarm_cleared_at is not null as is_alarm_cleared, \
             giving_at is not null as is_giving \
      from bank_payment where ";
 
@@ -121,6 +125,14 @@ pub async fn find_payment(
 }
 
 /// The payment of an execution, if one was ordered.
+pub async fn find_of_execution(
+    conn: &mut PgConnection,
+    execution: &str,
+) -> Result<Option<BankPayment>, StoreError> {
+    select_payment(conn, "execution = $1", execution).await
+}
+
+/// Where it stands.
 pub async fn find_standing(
     conn: &mut PgConnection,
     execution: &str,
@@ -219,6 +231,55 @@ pub async fn count_contradicted(conn: &mut PgConnection) -> Result<i64, StoreErr
     statement::load_value(conn, sql, ()).await
 }
 
+/// Records what the bank has found of a payment's payee, and with `releases` that the payment is released. `false`: it was
+/// known.
+pub async fn record_payee(
+    conn: &mut PgConnection,
+    end_to_end_id: &str,
+    payee: PayeeCheck,
+    name: Option<&str>,
+    releases: bool,
+) -> Result<bool, StoreError> {
+    let sql = "update bank_payment set payee_check = $2, payee_name = $3, \
+                release_at = coalesce(release_at, case when $4 then now() end), updated_at = now() \
+         where end_to_end_id = $1 and (payee_check, payee_name) is distinct from ($2, $3)";
+    Ok(statement::affected(conn, sql, (end_to_end_id, payee.as_str(), name, releases)).await? > 0)
+}
+
+/// Whether a payment waits because its payee does not match.
+pub async fn is_held(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
+    let sql = "select exists (select from bank_payment where execution = $1 and payee_check = 'no_match' \
+                        and release_at is null and status in ('sent', 'pending'))";
+    statement::load_value(conn, sql, (execution,)).await
+}
+
+/// Releases a payment whose payee does not match, and clears its alarm.
+pub async fn release(conn: &mut PgConnection, execution: &str) -> Result<(), StoreError> {
+    let sql = "update bank_payment set release_at = now(), alarm_cleared_at = coalesce(alarm_cleared_at, now()), \
+                updated_at = now() where execution = $1 and release_at is null";
+    statement::execute(conn, sql, (execution,)).await
+}
+
+/// A payment that is released, and whose bank is not known to have been told.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct HeldRelease {
+    pub end_to_end_id: String,
+    pub execution: String,
+}
+
+/// The oldest releases that are not known to be with the bank.
+pub async fn list_releases(conn: &mut PgConnection, limit: i64) -> Result<Vec<HeldRelease>, StoreError> {
+    let sql = "select end_to_end_id, execution from bank_payment \
+         where release_at is not null and released_at is null order by release_at, end_to_end_id limit $1";
+    statement::list(conn, sql, (limit,)).await
+}
+
+/// Records that a release is in the bank's folder.
+pub async fn mark_released(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(), StoreError> {
+    let sql = "update bank_payment set released_at = now() where end_to_end_id = $1 and released_at is null";
+    statement::execute(conn, sql, (end_to_end_id,)).await
+}
+
 /// Records that from now on the staged file may be at the bank. `false`: it is later than `not_after` by the database's
 /// clock, and nothing changed.
 pub async fn mark_giving(
@@ -227,7 +288,7 @@ pub async fn mark_giving(
     not_after: DateTime<Utc>,
 ) -> Result<bool, StoreError> {
     let sql = "update bank_payment set giving_at = coalesce(giving_at, now()) \
-         where end_to_end_id = $1 and (giving_at is not null or clock_timestamp() <= $2)";
+         where end_to_end_id = $1 and (giving_at is not null or status = 'staged' and clock_timestamp() <= $2)";
     Ok(statement::affected(conn, sql, (end_to_end_id, not_after)).await? > 0)
 }
 
@@ -241,20 +302,23 @@ pub async fn raise_alarm(
     statement::execute(conn, sql, (end_to_end_id, alarm)).await
 }
 
-/// The open alarms: payments with an alarm, refused files, and files that name unknown payments.
-pub async fn count_alarms(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
+/// The open alarms: payments with an alarm, refused files and files that name unknown payments, and received recalls
+/// without an answer.
+pub async fn count_alarms(conn: &mut PgConnection) -> Result<(i64, i64, i64), StoreError> {
     let sql = "select (select count(*) from bank_payment where alarm is not null and alarm_cleared_at is null), \
                 (select count(*) from bank_file \
-                 where (refusal is not null or unknown > 0) and cleared_at is null)";
+                 where (refusal is not null or unknown > 0) and cleared_at is null), \
+                (select count(*) from bank_received_recall where answer is null)";
     statement::load(conn, sql, ()).await
 }
 
-/// An alarm about a bank's payment or file, for an operator.
+/// An alarm about a bank's payment, file or request, for an operator.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct BankAlarm {
-    /// An execution, or a file's content as hex.
+    /// An execution, a file's content as hex, or a received recall.
     pub subject: String,
-    pub is_file: bool,
+    /// `payment`, `file` or `recall`.
+    pub about: String,
     /// The file's name, or the payment's end-to-end id.
     pub name: String,
     pub alarm: String,
@@ -263,22 +327,36 @@ pub struct BankAlarm {
 
 /// Open alarms, the oldest first.
 pub async fn list_alarms(conn: &mut PgConnection, limit: i64) -> Result<Vec<BankAlarm>, StoreError> {
-    let sql = "select execution as subject, false as is_file, end_to_end_id as name, alarm, updated_at as raised_at \
+    let sql = "select execution as subject, 'payment' as about, end_to_end_id as name, alarm, updated_at as raised_at \
          from bank_payment where alarm is not null and alarm_cleared_at is null \
          union all \
-         select encode(digest, 'hex'), true, name, \
+         select encode(digest, 'hex'), 'file', name, \
                 concat_ws('; ', refusal, case when unknown > 0 then unknown || ' unknown payments' end), taken_at \
          from bank_file where (refusal is not null or unknown > 0) and cleared_at is null \
+         union all \
+         select id, 'recall', end_to_end_id, concat_ws(' ', 'asked back by', assigner, reason), received_at \
+         from bank_received_recall where answer is null \
          order by raised_at, subject limit $1";
     statement::list(conn, sql, (limit,)).await
 }
 
-/// Clears an alarm. `false`: none is open.
+/// Files of the bank with an open alarm, the oldest first.
+pub async fn list_file_alarms(conn: &mut PgConnection, limit: i64) -> Result<Vec<BankAlarm>, StoreError> {
+    let sql = "select encode(digest, 'hex') as subject, 'file' as about, name, \
+                concat_ws('; ', refusal, case when unknown > 0 then unknown || ' unknown payments' end) as alarm, \
+                taken_at as raised_at \
+         from bank_file where (refusal is not null or unknown > 0) and cleared_at is null \
+         order by taken_at, subject limit $1";
+    statement::list(conn, sql, (limit,)).await
+}
+
+/// Clears an alarm. `false`: none is open, or parts of the file wait for two operators.
 pub async fn clear_alarm(conn: &mut PgConnection, subject: &str) -> Result<bool, StoreError> {
     let sql = "with payment as (update bank_payment set alarm_cleared_at = now() \
                           where execution = $1 and alarm is not null and alarm_cleared_at is null returning 1), \
               file as (update bank_file set cleared_at = now() \
                        where encode(digest, 'hex') = $1 and (refusal is not null or unknown > 0) \
+                         and not exists (select from bank_file_part p where p.file = digest and p.decided_at is null) \
                          and cleared_at is null returning 1) \
          select exists (select from payment) or exists (select from file)";
     statement::load_value(conn, sql, (subject,)).await

@@ -9,7 +9,7 @@ use dvp_domain::plan::InputFunding;
 use dvp_domain::terms::Terms;
 use sqlx::PgConnection;
 
-use super::executions::bytes32;
+use super::executions::{bytes20, bytes32};
 use super::intents::{self, Tenant};
 use crate::{StoreError, statement};
 
@@ -19,13 +19,14 @@ pub struct NewDepositWait {
     pub reference: String,
     pub chain_id: i64,
     pub entity: Vec<u8>,
+    pub gate: Vec<u8>,
     pub depositor: String,
     pub least: Minor,
 }
 
 impl NewDepositWait {
-    /// `None`: its input is no coin, or it is a range, which waits for the market first.
-    pub fn of(terms: &Terms, chain_id: i64) -> Result<Option<Self>, StoreError> {
+    /// `None`: its input is no coin, or it is a range, which waits for the market first. `gate`: of the order's contracts.
+    pub fn of(terms: &Terms, chain_id: i64, gate: Option<&str>) -> Result<Option<Self>, StoreError> {
         let least = match terms.request.bounds {
             _ if terms.plan.funding != InputFunding::Deposit => return Ok(None),
             Bounds::Range { .. } => return Ok(None),
@@ -37,6 +38,7 @@ impl NewDepositWait {
             reference: terms.reference.to_string(),
             chain_id,
             entity: bytes32(&terms.entity)?,
+            gate: gate_bytes(gate)?,
             depositor: terms.request.user.to_ascii_lowercase(),
             least,
         }))
@@ -52,16 +54,17 @@ pub struct FullDeposit {
 
 pub async fn insert(conn: &mut PgConnection, new: &[NewDepositWait]) -> Result<(), StoreError> {
     let (partners, modes) = intents::tenants(new.iter().map(|one| &one.tenant));
-    let sql = "insert into deposit_wait (reference, partner_id, livemode, chain_id, entity, depositor, least) \
-         select r, p, m, c, e, d, l::numeric \
-         from unnest($1::text[], $2::text[], $3::bool[], $4::int8[], $5::bytea[], $6::text[], $7::text[]) \
-              as new (r, p, m, c, e, d, l)";
+    let sql = "insert into deposit_wait (reference, partner_id, livemode, chain_id, entity, gate, depositor, least) \
+         select r, p, m, c, e, g, d, l::numeric \
+         from unnest($1::text[], $2::text[], $3::bool[], $4::int8[], $5::bytea[], $6::bytea[], $7::text[], $8::text[]) \
+              as new (r, p, m, c, e, g, d, l)";
     let parameters = (
         new.iter().map(|one| one.reference.as_str()).collect::<Vec<_>>(),
         partners,
         modes,
         new.iter().map(|one| one.chain_id).collect::<Vec<_>>(),
         new.iter().map(|one| one.entity.as_slice()).collect::<Vec<_>>(),
+        new.iter().map(|one| one.gate.as_slice()).collect::<Vec<_>>(),
         new.iter().map(|one| one.depositor.as_str()).collect::<Vec<_>>(),
         new.iter().map(|one| one.least.to_string()).collect::<Vec<_>>(),
     );
@@ -79,7 +82,7 @@ pub async fn list(conn: &mut PgConnection, after: &str, limit: i64) -> Result<Pa
          left join chain_cursor cursor on cursor.chain_id = w.chain_id \
          left join lateral ( \
              select (log.deposit ->> 'total')::numeric as total from chain_log log \
-             where log.entity = w.entity and log.chain_id + 0 = w.chain_id and log.canonical \
+             where log.entity = w.entity and log.chain_id + 0 = w.chain_id and log.contract = w.gate and log.canonical \
                and log.deposit ->> 'depositor' = w.depositor and log.block_number <= cursor.facts_number \
              order by log.block_number desc, log.log_index desc limit 1) log on true \
          order by w.reference";
@@ -91,13 +94,26 @@ pub async fn list(conn: &mut PgConnection, after: &str, limit: i64) -> Result<Pa
     Ok((last, enough.collect::<Result<_, StoreError>>()?))
 }
 
-/// What is deposited for an order.
-pub async fn find_total(conn: &mut PgConnection, terms: &Terms, chain_id: i64) -> Result<Minor, StoreError> {
+fn gate_bytes(gate: Option<&str>) -> Result<Vec<u8>, StoreError> {
+    let gate =
+        gate.ok_or_else(|| StoreError::corrupt("execution", "a deposit, and contracts without a gate"))?;
+    bytes20(gate)
+}
+
+/// What is deposited for an order at the gate of its contracts.
+pub async fn find_total(
+    conn: &mut PgConnection,
+    terms: &Terms,
+    chain_id: i64,
+    gate: Option<&str>,
+) -> Result<Minor, StoreError> {
     let sql = "select log.deposit ->> 'total' from chain_log log join chain_cursor cursor on cursor.chain_id = \
          log.chain_id + 0 where log.entity = $1 and log.chain_id + 0 = $2 and log.canonical \
            and log.deposit ->> 'depositor' = $3 and log.block_number <= cursor.facts_number \
+           and log.contract = $4 \
          order by log.block_number desc, log.log_index desc limit 1";
-    let parameters = (bytes32(&terms.entity)?, chain_id, terms.request.user.to_ascii_lowercase());
+    let parameters =
+        (bytes32(&terms.entity)?, chain_id, terms.request.user.to_ascii_lowercase(), gate_bytes(gate)?);
     let total: Option<String> = statement::find_value(conn, sql, parameters).await?;
     total.map_or(Ok(Minor::ZERO), |total| minor(&total))
 }

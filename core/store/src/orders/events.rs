@@ -1,5 +1,7 @@
 //! The feed: gap-free positions, contiguous sequences per intent.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use dvp_domain::event::EventType;
 use serde_json::Value;
@@ -116,7 +118,36 @@ pub async fn list_for_tenant(
         filter.intent_id.as_deref(),
         filter.limit,
     );
-    statement::list(conn, sql, parameters).await
+    let mut found = statement::list(conn, sql, parameters).await?;
+    show_receipts(conn, found.iter_mut()).await?;
+    Ok(found)
+}
+
+/// Puts the receipt's hash into the events of a completed payout once its anchor is confirmed on the chain (spec section
+/// 2.8). The events were recorded before that.
+pub(crate) async fn show_receipts(
+    conn: &mut PgConnection,
+    events: impl Iterator<Item = &mut StoredEvent>,
+) -> Result<(), StoreError> {
+    let paid: Vec<&mut NewEvent> =
+        events.map(|stored| &mut stored.event).filter(|event| event.kind.is_paid()).collect();
+    if paid.is_empty() {
+        return Ok(());
+    }
+    let references: Vec<&str> = paid.iter().map(|event| event.reference.as_str()).collect();
+    let sql = "select r.reference, '0x' || encode(r.content_hash, 'hex') \
+         from receipt r join execution e on e.reference = r.reference \
+         where r.reference = any($1) and e.state #>> '{finality,txHash}' is not null";
+    let anchored: Vec<(String, String)> = statement::list(conn, sql, (&references,)).await?;
+    let anchored: HashMap<String, String> = anchored.into_iter().collect();
+    for event in paid {
+        if let Some(hash) = anchored.get(&event.reference)
+            && let Some(receipt) = event.object.pointer_mut("/payout/receipt")
+        {
+            *receipt = Value::String(hash.clone());
+        }
+    }
+    Ok(())
 }
 
 /// A tenant's event by its id, unless it has left the feed.
@@ -127,7 +158,10 @@ pub async fn find_for_tenant(
 ) -> Result<Option<StoredEvent>, StoreError> {
     let sql = "select * from event where event_id = $1 and partner_id = $2 and livemode = $3 \
            and observed_at > now() - make_interval(days => $4)";
-    statement::find(conn, sql, (event_id, &tenant.partner_id, tenant.livemode, RETENTION_DAYS)).await
+    let parameters = (event_id, &tenant.partner_id, tenant.livemode, RETENTION_DAYS);
+    let mut found = statement::find(conn, sql, parameters).await?;
+    show_receipts(conn, found.iter_mut()).await?;
+    Ok(found)
 }
 
 /// A page of the feed's events of one partner's executions in one environment, for the service's own readers.

@@ -1,7 +1,8 @@
 //! Accepted intents in settlement: terms, state and version.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use alloy::primitives::Address;
 use chrono::{DateTime, Utc};
 use dvp_domain::settlement::State;
 use dvp_domain::status::Recorded;
@@ -50,6 +51,14 @@ fn execution(row: Row) -> Result<Execution, StoreError> {
 pub(crate) fn bytes32(text: &str) -> Result<Vec<u8>, StoreError> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     hex::decode(digits).map_err(|error| StoreError::corrupt("execution", error))
+}
+
+/// The bytes of an address.
+pub(crate) fn bytes20(text: &str) -> Result<Vec<u8>, StoreError> {
+    let address: Address = text
+        .parse()
+        .map_err(|error| StoreError::corrupt("chain_command", format_args!("{text}: {error}")))?;
+    Ok(address.to_vec())
 }
 
 /// A change of an execution from a known version to the next.
@@ -185,6 +194,19 @@ macro_rules! named {
             }
         }
     };
+}
+
+/// Which of these references are executions of a tenant's.
+pub async fn list_owned(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    references: &[&str],
+) -> Result<HashSet<String>, StoreError> {
+    let sql =
+        "select reference from execution where reference = any($1) and partner_id = $2 and livemode = $3";
+    let own: Vec<(String,)> =
+        statement::list(conn, sql, (references, &tenant.partner_id, tenant.livemode)).await?;
+    Ok(own.into_iter().map(|(reference,)| reference).collect())
 }
 
 /// A tenant's execution. Another tenant's is reported as not found.

@@ -117,7 +117,8 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                          'times', times, 'firstAt', first_at, 'lastAt', last_at, 'tookMs', took_ms, 'detail', detail) \
                          order by first_at, last_at), '[]') from rail_call where reference = $1), \
            'chain', (select coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'state', state, \
-                         'entity', '0x' || encode(entity, 'hex'), 'createdAt', created_at, 'doneAt', done_at, \
+                         'entity', '0x' || encode(entity, 'hex'), 'escrow', '0x' || encode(escrow, 'hex'), \
+                         'createdAt', created_at, 'doneAt', done_at, \
                          'tries', tries, 'trouble', trouble, \
                          'txHash', (select '0x' || encode(a.hash, 'hex') from slot_command s join tx_attempt a \
                                       on (a.chain_id, a.signer, a.nonce) = (s.chain_id, s.signer, s.nonce) \

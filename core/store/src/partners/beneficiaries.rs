@@ -49,6 +49,13 @@ pub struct DestinationRow {
     pub disabled_at: Option<DateTime<Utc>>,
 }
 
+impl DestinationRow {
+    /// As `beneficiary.account` of an intent names it.
+    pub fn account(&self) -> String {
+        format!("{}:{}", self.beneficiary_id, self.destination_id)
+    }
+}
+
 const COLUMNS: &str = "select b.id as beneficiary_id, d.id as destination_id, b.partner_id, b.name, b.country, b.address, \
             d.account, d.currency, d.payout_method, d.swift_code, d.bank, d.created_by, d.created_at, \
             d.verified_by, d.evidence, d.verified_at, d.disabled_by, d.disabled_reason, d.disabled_at \
@@ -153,6 +160,42 @@ pub async fn lock_destination(
 ) -> Result<Option<DestinationRow>, StoreError> {
     let sql = format!("{COLUMNS} where d.id = $1 for update of d");
     statement::find(conn, sqlx::AssertSqlSafe(sql), (destination_id,)).await
+}
+
+/// How many destinations of a partner wait for their verification; until the transaction ends no other one enters any.
+pub async fn lock_unverified(conn: &mut PgConnection, partner_id: &str) -> Result<i64, StoreError> {
+    let sql = "select id from partner where id = $1 for no key update";
+    statement::execute(conn, sql, (partner_id,)).await?;
+    let sql = "select count(*) from destination d join beneficiary b on b.id = d.beneficiary_id \
+         where b.partner_id = $1 and d.verified_at is null and d.disabled_at is null";
+    statement::load_value(conn, sql, (partner_id,)).await
+}
+
+/// The partner's destination with these details that is not disabled.
+pub async fn find_same(
+    conn: &mut PgConnection,
+    partner_id: &str,
+    details: &Beneficiary,
+    currency: &str,
+) -> Result<Option<DestinationRow>, StoreError> {
+    let sql = format!(
+        "{COLUMNS} where b.partner_id = $1 and d.currency = $2 and d.disabled_at is null and b.erased_at is null \
+             and (b.name, b.country, d.account, d.payout_method) = ($3, $4, $5, $6) \
+             and (b.address, d.swift_code, d.bank) is not distinct from ($7, $8, $9) \
+         order by d.created_at, d.id limit 1"
+    );
+    let parameters = (
+        partner_id,
+        currency,
+        &details.name,
+        &details.country,
+        &details.account,
+        details.payout_method.map(PayoutMethod::as_str),
+        details.address.as_ref().map(Json),
+        &details.swift_code,
+        &details.bank,
+    );
+    statement::find(conn, sqlx::AssertSqlSafe(sql), parameters).await
 }
 
 /// The destinations of one partner, or of all, the oldest first.

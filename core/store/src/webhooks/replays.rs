@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
 
+use crate::orders::events;
 use crate::orders::feed::Routed;
 use crate::{StoreError, statement};
 
@@ -81,5 +82,7 @@ pub async fn list_routed(
          order by e.position";
     let parameters =
         (&replay.endpoint_id, replay.position, until, replay.from_time, replay.to_time, &replay.types);
-    statement::list(conn, sql, parameters).await
+    let mut routed: Vec<Routed> = statement::list(conn, sql, parameters).await?;
+    events::show_receipts(conn, routed.iter_mut().map(|one| &mut one.stored)).await?;
+    Ok(routed)
 }

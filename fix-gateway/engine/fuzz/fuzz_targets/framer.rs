@@ -15,6 +15,7 @@ fn frames(framer: &mut Framer, out: &mut Vec<Vec<u8>>) -> bool {
                 out.push(frame.to_vec());
             }
             Framed::Incomplete => return false,
+            Framed::Discarded(head) => assert!(head.len() <= 512),
             Framed::TooLong => return true,
         }
     }

@@ -1,7 +1,7 @@
 //! Writes messages: `8 9 35`, header fields by ascending tag, the body as given, `10`.
 
 use crate::{
-    SeqNum, UtcNanos,
+    SeqNum, Stamp,
     tag::{self, Tag},
 };
 
@@ -138,9 +138,9 @@ pub struct Head<'a> {
     pub seq: SeqNum,
     pub sender_comp_id: &'a str,
     pub target_comp_id: &'a str,
-    pub sending_time: UtcNanos,
+    pub sending_time: Stamp,
     /// When the message was first sent, for a message sent again: sets PossDupFlag(43) and OrigSendingTime(122).
-    pub orig_sending_time: Option<UtcNanos>,
+    pub orig_sending_time: Option<Stamp>,
     /// LastMsgSeqNumProcessed(369), for sessions that send it.
     pub last_processed: Option<SeqNum>,
 }
@@ -151,13 +151,25 @@ const LENGTH_DIGITS: usize = 3;
 /// Appends the message to `out`.
 pub fn encode(head: &Head<'_>, body: &Body, out: &mut Vec<u8>) {
     let begin = out.len();
-    text::push_field(out, tag::BEGIN_STRING, head.begin_string.as_bytes());
-    out.extend_from_slice(b"9=000\x01");
-    let content = out.len();
+    let content = open(out, head.begin_string.as_bytes());
     text::push_field(out, tag::MSG_TYPE, head.msg_type.as_bytes());
     let (merged, rest) = body.split();
     write_header(out, head, merged);
     out.extend_from_slice(rest);
+    close(out, begin, content);
+}
+
+/// Begins a message, and returns where its counted bytes begin.
+#[inline]
+pub(super) fn open(out: &mut Vec<u8>, begin_string: &[u8]) -> usize {
+    text::push_field(out, tag::BEGIN_STRING, begin_string);
+    out.extend_from_slice(b"9=000\x01");
+    out.len()
+}
+
+/// Ends the message that begins at `begin`: fills BodyLength(9) in, and appends CheckSum(10).
+#[inline]
+pub(super) fn close(out: &mut Vec<u8>, begin: usize, content: usize) {
     patch_length(out, content);
     let sum = out[begin..].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
     let sum = u64::from(sum);
@@ -221,9 +233,9 @@ fn patch_length(out: &mut Vec<u8>, content: usize) {
     out.splice(from..content - 1, digits.bytes());
 }
 
-fn write_time(out: &mut Vec<u8>, tag: Tag, time: UtcNanos) {
+fn write_time(out: &mut Vec<u8>, tag: Tag, time: Stamp) {
     text::push_tag(out, tag);
-    out.extend_from_slice(&time.millis_text());
+    out.extend_from_slice(time.text().as_ref());
     out.push(SOH);
 }
 

@@ -16,6 +16,13 @@ use super::SOH;
 /// BeginString and BodyLength end within this many bytes, or the length counts as absent.
 const HEADER_MAX: usize = 64;
 
+/// What is kept of a frame that is too long: MsgType and MsgSeqNum are at its beginning.
+const KEPT: usize = 512;
+/// The bytes of CheckSum(10).
+const TRAILER: usize = b"10=000\x01".len();
+/// The longest frame that is discarded as a whole.
+const DISCARDED_MAX: usize = 64 * 1024 * 1024;
+
 /// Holds the received bytes that are not yet a frame.
 #[derive(Debug, Default)]
 pub struct Framer {
@@ -27,6 +34,19 @@ pub struct Framer {
     /// Where the search for the trailer goes on, once the header is understood.
     search_from: Option<usize>,
     limit: usize,
+    /// The declared length of a frame that is longer than the limit, with its header.
+    declared: Option<usize>,
+    /// A frame that is too long, while it is discarded.
+    discarding: Option<Discarding>,
+    /// The beginning of the last frame that was discarded.
+    head: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Discarding {
+    head: Vec<u8>,
+    /// Bytes before its trailer.
+    rest: usize,
 }
 
 /// One step of the framer.
@@ -36,14 +56,26 @@ pub enum Framed<'a> {
     Frame(&'a [u8]),
     /// More bytes are needed.
     Incomplete,
-    /// A frame went past the limit. The stream cannot be trusted any more.
+    /// A frame of more than the limit was discarded as a whole; these are its first 512 bytes at most.
+    Discarded(&'a [u8]),
+    /// A frame went past the limit, and its declared length does not tell where it ends. The stream cannot be trusted any
+    /// more.
     TooLong,
 }
 
 impl Framer {
     /// A framer that gives up on a frame of more than `limit` bytes.
     pub const fn new(limit: usize) -> Self {
-        Self { buffer: Vec::new(), start: 0, filled: 0, search_from: None, limit }
+        Self {
+            buffer: Vec::new(),
+            start: 0,
+            filled: 0,
+            search_from: None,
+            limit,
+            declared: None,
+            discarding: None,
+            head: Vec::new(),
+        }
     }
 
     /// Changes the limit, for instance once the peer is authenticated.
@@ -83,7 +115,7 @@ impl Framer {
 
     /// Gives back the memory, if nothing is held.
     pub fn shrink(&mut self) {
-        if self.pending() == 0 {
+        if self.pending() == 0 && self.discarding.is_none() {
             *self = Self::new(self.limit);
         }
     }
@@ -100,6 +132,9 @@ impl Framer {
 
     /// The next frame. Call until it returns [`Framed::Incomplete`].
     pub fn next_frame(&mut self) -> Framed<'_> {
+        if self.discarding.is_some() {
+            return self.discard();
+        }
         let from = match self.search_from {
             Some(from) => from,
             None => match self.find_header() {
@@ -111,12 +146,45 @@ impl Framer {
         };
         self.search_from = Some(from);
         let Some(end) = self.find_trailer(from) else {
-            return if self.pending() > self.limit { Framed::TooLong } else { Framed::Incomplete };
+            if self.pending() <= self.limit {
+                return Framed::Incomplete;
+            }
+            // No trailer within the limit: the frame is as long as it says.
+            let Some(rest) = self.declared.take() else { return Framed::TooLong };
+            self.discarding = Some(Discarding { head: Vec::new(), rest });
+            self.search_from = None;
+            return self.discard();
         };
         let begin = self.start;
         self.start = end;
         self.search_from = None;
+        // It came in one piece, with its trailer where it says.
+        if self.declared.take().is_some_and(|declared| begin + declared + TRAILER == end) {
+            self.head = self.buffer[begin..end.min(begin + KEPT)].to_vec();
+            return Framed::Discarded(&self.head);
+        }
         Framed::Frame(&self.buffer[begin..end])
+    }
+
+    /// Drops what has come of a frame that is too long, and its trailer when that is due.
+    fn discard(&mut self) -> Framed<'_> {
+        let Some(discarding) = &mut self.discarding else { return Framed::Incomplete };
+        let held = &self.buffer[self.start..self.filled];
+        let kept = held.len().min(discarding.rest).min(KEPT - discarding.head.len());
+        discarding.head.extend_from_slice(&held[..kept]);
+        let dropped = held.len().min(discarding.rest);
+        discarding.rest -= dropped;
+        self.start += dropped;
+        let held = &self.buffer[self.start..self.filled];
+        if discarding.rest > 0 || held.len() < TRAILER {
+            return Framed::Incomplete;
+        }
+        if !held.starts_with(b"10=") || held[TRAILER - 1] != SOH {
+            return Framed::TooLong;
+        }
+        self.start += TRAILER;
+        self.head = self.discarding.take().map(|discarding| discarding.head).unwrap_or_default();
+        Framed::Discarded(&self.head)
     }
 
     /// Skips to `8=FIX` and returns the earliest position of the trailer.
@@ -133,6 +201,8 @@ impl Framer {
         match header(&held[..held.len().min(HEADER_MAX)]) {
             Ok((rest, length)) => {
                 let header_bytes = held.len().min(HEADER_MAX) - rest.len();
+                let is_too_long = |length: &usize| (self.limit..DISCARDED_MAX).contains(length);
+                self.declared = length.filter(is_too_long).map(|length| header_bytes + length);
                 let body = length.filter(|length| *length <= self.limit).unwrap_or(0);
                 // One back: the trailer begins with the SOH that ends the body.
                 Some(self.start + header_bytes + body - 1)

@@ -23,6 +23,7 @@ impl MsgType {
         HEARTBEAT = "0", TEST_REQUEST = "1", RESEND_REQUEST = "2", REJECT = "3", SEQUENCE_RESET = "4", LOGOUT = "5",
         EXECUTION_REPORT = "8", ORDER_CANCEL_REJECT = "9", LOGON = "A", NEW_ORDER_SINGLE = "D", QUOTE = "S",
         QUOTE_REQUEST_REJECT = "AG", QUOTE_ACKNOWLEDGEMENT = "b", BUSINESS_MESSAGE_REJECT = "j",
+        ORDER_MASS_CANCEL_REPORT = "r", SECURITY_LIST = "y", MARKET_DATA_SNAPSHOT = "W", MARKET_DATA_REQUEST_REJECT = "Y",
     }
 
     /// `None` when the text is empty, longer than 7 bytes, or not printable ASCII.

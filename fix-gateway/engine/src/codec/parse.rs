@@ -226,7 +226,7 @@ fn is_length_tag(tag: Tag) -> bool {
 }
 
 /// The data field whose length this tag announces. Below 1536, see [`is_length_tag`].
-const fn data_tag_of(length_tag: Tag) -> Option<Tag> {
+pub(super) const fn data_tag_of(length_tag: Tag) -> Option<Tag> {
     Some(match length_tag {
         90 => 91,
         93 => 89,

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{SeqNum, UtcNanos};
+use crate::{SeqNum, UtcNanos, session::Discarded};
 
 /// `|` for SOH; `9=` and `10=` are put in where the text has none.
 pub(crate) fn wire(text: &str) -> Vec<u8> {
@@ -35,7 +35,7 @@ fn head(seq: u64) -> Head<'static> {
         seq: SeqNum(seq),
         sender_comp_id: "DVP",
         target_comp_id: "ACME",
-        sending_time: UtcNanos(0),
+        sending_time: UtcNanos(0).into(),
         orig_sending_time: None,
         last_processed: None,
     }
@@ -53,6 +53,42 @@ fn an_invalid_length_loses_one_message() {
         assert!(Message::parse(&got[0]).is_err(), "{length}");
         assert!(Message::parse(&got[1]).is_ok(), "{length}");
     }
+}
+
+#[test]
+fn a_frame_beyond_the_limit_is_discarded_as_a_whole_and_the_next_is_read() {
+    let body = format!("35=D|34=7|49=A|56=B|58={}|", "x".repeat(2_000));
+    let frame = wire(&format!("8=FIX.4.4|9={}|{body}10=123|", body.len()));
+    let stream = [&frame[..], &wire(ORDER)].concat();
+    for step in [1, 7, 300, stream.len()] {
+        let mut framer = Framer::new(256);
+        let mut seen = Vec::new();
+        for chunk in stream.chunks(step) {
+            framer.push(chunk);
+            loop {
+                match framer.next_frame() {
+                    Framed::Frame(frame) => seen.push(frame.to_vec()),
+                    Framed::Discarded(head) => {
+                        let discarded = Discarded::of(head).unwrap();
+                        assert_eq!((discarded.msg_type.as_str(), discarded.seq), ("D", SeqNum(7)));
+                        seen.push(Vec::new());
+                    }
+                    Framed::Incomplete => break,
+                    Framed::TooLong => panic!("given up"),
+                }
+            }
+            assert!(framer.pending() <= 256 + step, "{} held", framer.pending());
+        }
+        assert_eq!(seen, [Vec::new(), wire(ORDER)], "{step}");
+    }
+    // One that does not end where it says.
+    let mut framer = Framer::new(256);
+    let wrong = wire(&format!("8=FIX.4.4|9={}|{body}", body.len() - 3));
+    let given_up = wrong.chunks(300).any(|chunk| {
+        framer.push(chunk);
+        framer.next_frame() == Framed::TooLong
+    });
+    assert!(given_up);
 }
 
 #[test]
@@ -104,7 +140,7 @@ fn encoding_orders_the_header_and_keeps_the_body() {
     let body =
         Body::new().field(97, "Y").field(115, "DESK").field(11, "id").field(58, "no\x01more").field(5, "x");
     let mut out = Vec::new();
-    encode(&Head { orig_sending_time: Some(UtcNanos(0)), ..head(7) }, &body, &mut out);
+    encode(&Head { orig_sending_time: Some(UtcNanos(0).into()), ..head(7) }, &body, &mut out);
     let message = Message::parse(&out).unwrap();
     assert_eq!(
         message.fields().iter().map(|field| field.tag).collect::<Vec<_>>(),
@@ -158,6 +194,7 @@ proptest! {
                 match framer.next_frame() {
                     Framed::Frame(frame) => { let _ = Message::parse(frame); }
                     Framed::Incomplete => break,
+                    Framed::Discarded(head) => prop_assert!(head.len() <= 512),
                     Framed::TooLong => return Ok(()),
                 }
             }

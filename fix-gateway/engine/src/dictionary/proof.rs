@@ -62,7 +62,7 @@ impl Rules {
             next += 1;
             let value = message.value(field);
             let is_right = if part == 0 && has_bit(header.plain, tag) {
-                self.session.allows(tag, value) && seen.insert(tag)
+                self.allows_in_header(tag, value) && seen.insert(tag)
             } else if part <= 1 && has_bit(section.plain, tag) {
                 part = 1;
                 dictionary.allows(tag, value) && seen.insert(tag)
@@ -72,8 +72,11 @@ impl Rules {
             } else if part <= 1 && !header.has_anywhere(tag) && !section.has_anywhere(tag) {
                 part = 1;
                 let is_repeated = || fields.iter().take(at).any(|before| before.tag == tag);
-                self.extra_field(msg_type, tag).is_some_and(|definition| allows(definition, value))
-                    && !is_repeated()
+                let is_allowed = match self.extra_field(msg_type, tag) {
+                    Some(definition) => allows(definition, value),
+                    None => self.is_user_defined(tag) && !value.is_empty(),
+                };
+                is_allowed && !is_repeated()
             } else if part <= 1
                 && let Some(group) = section.group(tag)
             {
@@ -87,6 +90,15 @@ impl Rules {
             }
         }
         seen.has_all(header.required) && seen.has_all(trailer.required) && seen.has_all(section.required)
+    }
+
+    #[inline]
+    fn allows_in_header(&self, tag: Tag, value: &[u8]) -> bool {
+        if tag == tag::MESSAGE_ENCODING {
+            self.encoding.is_named(value)
+        } else {
+            self.session.allows(tag, value)
+        }
     }
 
     /// Is the count in front of `next` right, and so are the entries from there on? Leaves `next` behind them.

@@ -8,7 +8,7 @@
 //! 5. the same inside the groups' entries.
 
 use crate::{
-    codec::{Field, MessageRef},
+    codec::{Encoding, Field, MessageRef},
     tag::{self, Tag},
 };
 
@@ -63,15 +63,22 @@ pub struct Fault {
     pub reason: RejectReason,
     /// RefTagID(371), as it came.
     pub tag: Option<String>,
+    /// Text(58), where it says more than the reason.
+    pub detail: Option<&'static str>,
 }
 
 impl Fault {
     pub fn at(reason: RejectReason, tag: Tag) -> Self {
-        Self { reason, tag: Some(tag.to_string()) }
+        Self { reason, tag: Some(tag.to_string()), detail: None }
     }
 
     pub const fn whole(reason: RejectReason) -> Self {
-        Self { reason, tag: None }
+        Self { reason, tag: None, detail: None }
+    }
+
+    /// Text(58).
+    pub fn text(&self) -> &'static str {
+        self.detail.unwrap_or(self.reason.text())
     }
 }
 
@@ -88,6 +95,10 @@ pub struct Rules {
     /// Message types that the version does not have and a later one has: beyond the header they are passed as they are,
     /// for the application to refuse (BusinessMessageReject).
     pub later: &'static [&'static str],
+    /// Message types whose body may have any tag: one that is not theirs is checked for its form and passed.
+    pub tolerant: &'static [&'static str],
+    /// The encoding of text, which MessageEncoding(347) may name.
+    pub encoding: Encoding,
     /// Is an empty value an error?
     pub require_values: bool,
     /// Must header, body and trailer each be in one piece?
@@ -116,6 +127,8 @@ impl Rules {
             application: Dictionary::named(application)?,
             extra: &[],
             later: &[],
+            tolerant: &[],
+            encoding: Encoding::Utf8,
             require_values: true,
             check_order: true,
             check_user_defined: true,
@@ -179,6 +192,16 @@ impl Rules {
             .iter()
             .find(|(of, field)| field.tag == tag && (of.is_empty() || of.as_bytes() == msg_type))
             .map(|(_, field)| field)
+    }
+
+    /// A tag of the user-defined range that nobody defined, where those are no error.
+    pub(super) fn is_user_defined(&self, tag: Tag) -> bool {
+        let is_known = || self.application.field(tag).or_else(|| self.session.field(tag)).is_some();
+        tag >= 5000 && !self.check_user_defined && !is_known()
+    }
+
+    fn is_tolerant(&self, msg_type: &[u8]) -> bool {
+        self.tolerant.iter().any(|tolerant| tolerant.as_bytes() == msg_type)
     }
 
     fn check_structure(&self, message: MessageRef<'_>) -> Result<(), Fault> {
@@ -292,14 +315,15 @@ impl Rules {
             if self.extra_field(message.msg_type(), field.tag).is_some() {
                 continue;
             }
-            if field.tag >= 5000 && !self.check_user_defined && self.definition(b"", field.tag).is_none() {
+            let is_foreign = !section.has(field.tag);
+            if is_foreign && (self.is_user_defined(field.tag) || self.is_tolerant(message.msg_type())) {
                 continue;
             }
             if self.definition(message.msg_type(), field.tag).is_none() {
                 let tag = String::from_utf8_lossy(message.tag_text(field)).into_owned();
-                return Err(Fault { reason: RejectReason::InvalidTag, tag: Some(tag) });
+                return Err(Fault { reason: RejectReason::InvalidTag, tag: Some(tag), detail: None });
             }
-            if !section.has(field.tag) {
+            if is_foreign {
                 return Err(Fault::at(RejectReason::TagNotInMessage, field.tag));
             }
             if parts.miscounted.contains(&field.tag) {
@@ -315,15 +339,21 @@ impl Rules {
             let fault = Fault {
                 reason: RejectReason::TagWithoutValue,
                 tag: Some(String::from_utf8_lossy(message.tag_text(field)).into_owned()),
+                detail: None,
             };
             return if self.require_values { Err(fault) } else { Ok(()) };
+        }
+        if field.tag == tag::MESSAGE_ENCODING && !self.encoding.is_named(value) {
+            let detail = Some(self.encoding.refusal());
+            return Err(Fault { detail, ..Fault::at(RejectReason::ValueIncorrect, field.tag) });
         }
         // The type is checked as a type that exists, not as a value.
         let Some(definition) = self.definition(message.msg_type(), field.tag) else { return Ok(()) };
         if !definition.kind.accepts(value) {
             return Err(Fault::at(RejectReason::DataFormat, field.tag));
         }
-        let listed = !definition.values.is_empty() && field.tag != tag::MSG_TYPE;
+        let listed =
+            !definition.values.is_empty() && !matches!(field.tag, tag::MSG_TYPE | tag::MESSAGE_ENCODING);
         if listed && !definition.kind.is_one_of(value, definition.values) {
             return Err(Fault::at(RejectReason::ValueIncorrect, field.tag));
         }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::{Message, tests::wire};
+use crate::codec::{Encoding, Message, tests::wire};
 
 const HEAD: &str = "34=2|49=ACME|52=20260101-00:00:00|56=DVP";
 const ORDER: &str = "11=id|21=1|40=1|54=1|55=INTC|60=20260101-00:00:00";
@@ -18,6 +18,18 @@ fn check(rules: &Rules, begin_string: &str, text: &str) -> String {
 
 fn check44(text: &str) -> String {
     check(&Rules::strict("FIX.4.4", "FIX.4.4").unwrap(), "FIX.4.4", text)
+}
+
+#[test]
+fn a_message_names_the_encoding_of_its_session_or_none() {
+    for (encoding, other) in [(Encoding::Utf8, "ISO-8859-1"), (Encoding::Latin1, "UTF-8")] {
+        for version in ["FIX.4.2", "FIX.4.4"] {
+            let rules = Rules { encoding, ..Rules::strict(version, version).unwrap() };
+            let named = |name: &str| check(&rules, version, &format!("35=0|{HEAD}|347={name}"));
+            assert_eq!(named(encoding.as_str()), "ok");
+            assert_eq!([other, "EUC-JP", "?"].map(named), ["5 347", "5 347", "5 347"]);
+        }
+    }
 }
 
 #[test]

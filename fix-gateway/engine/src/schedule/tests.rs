@@ -336,3 +336,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_trading_day_begins_each_day_as_a_window_does() {
+    let days = |text: &str, times: &[&str]| -> Vec<i64> {
+        let schedule = schedule(text);
+        times.iter().map(|time| schedule.trading_day(utc(time)) - 20_780).collect()
+    };
+    // 20780 is 2026-11-23, a Monday.
+    let midnight = ["20261129-23:59:59.999999999", "20261130-00:00:00", "20261130-12:00:00"];
+    assert_eq!(days("continuous", &midnight), [6, 7, 7]);
+    let morning = ["20261130-06:59:59", "20261130-07:00:00", "20261130-21:59:59", "20261201-06:59:59"];
+    assert_eq!(days("daily 08:00 Europe/Zurich to 22:00 Europe/Zurich", &morning), [6, 7, 7, 7]);
+    // 17:05 in New York is 22:05 in UTC; a week has as many trading days as it has such times.
+    let week = "weekly sun 17:05 America/New_York to fri 16:55 America/New_York";
+    let times = ["20261129-22:05:00", "20261130-22:04:59", "20261130-22:05:00", "20261201-22:05:00"];
+    assert_eq!(days(week, &times), [6, 6, 7, 8]);
+    for text in ["daily reset 17:00 America/New_York", "daily 08:00 Europe/London to 17:30 Europe/London"] {
+        let schedule = schedule(text);
+        let at = utc("20261130-16:00:00");
+        assert_eq!(
+            open(&schedule, "20261130-16:00:00"),
+            Some(schedule.trading_day(at)),
+            "as the window's date"
+        );
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! When a window ends, the session is logged out; when one begins, the numbers restart, whether or not the peer
 //! is connected. The numbers carry the epoch of the window they were given in, so a restart resets nothing twice and
-//! nothing late. The wall clock may be moved: a distant boundary is checked again every minute.
+//! nothing late. The wall clock may be moved: a distant boundary is checked again every few seconds.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{
 use super::{Now, Output, Session, State};
 
 /// The wall clock is consulted this often at least.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Calendar {
@@ -52,11 +52,12 @@ impl Session {
             return;
         }
         let now = self.now;
-        let (epoch, until) = match self.config.schedule.position(now.utc) {
+        let (epoch, until) = match self.config.schedule.position(now.calendar) {
             Position::Open { epoch, until } => (Some(epoch), until),
             Position::Closed { until } => (None, Some(until)),
         };
-        let wait = until.map_or(LOOK_AGAIN, |until| Duration::from_nanos(until.0.saturating_sub(now.utc.0)));
+        let wait =
+            until.map_or(LOOK_AGAIN, |until| Duration::from_nanos(until.0.saturating_sub(now.calendar.0)));
         self.calendar.due = Some(now.mono + wait.min(LOOK_AGAIN));
         // A clock that was set back does not bring the last window back.
         let is_new = |epoch: Epoch| self.calendar.epoch.is_none_or(|known| epoch > known);

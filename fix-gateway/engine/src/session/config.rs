@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{codec::MsgType, dictionary::Rules, schedule::Schedule};
+use crate::{Precision, codec::MsgType, dictionary::Rules, schedule::Schedule};
 
 /// How long we wait for the answer to our Logout.
 pub(super) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -55,6 +55,10 @@ pub struct SessionConfig {
     pub last_msg_seq_num_processed: bool,
     /// Send and process NextExpectedMsgSeqNum(789) in Logons? Not before FIX 4.4: earlier versions lack the field.
     pub next_expected_msg_seq_num: bool,
+    /// The longest message that the driver takes, sent as MaxMessageSize(383) in our Logon.
+    pub max_message_size: Option<usize>,
+    /// The fraction of a second of the timestamps that are sent.
+    pub time_precision: Precision,
     /// Send SessionStatus(1409) in Logouts? Not before FIXT.1.1: earlier versions lack the field.
     pub session_status: bool,
 }
@@ -81,6 +85,8 @@ impl SessionConfig {
             held_max: 4096,
             last_msg_seq_num_processed: false,
             next_expected_msg_seq_num: false,
+            max_message_size: None,
+            time_precision: Precision::Millis,
             session_status: false,
         }
     }

@@ -6,12 +6,35 @@
 
 use crate::{
     SeqNum, UtcNanos,
-    codec::{Body, MessageRef, MsgType},
+    codec::{Body, MessageRef, MsgType, SOH},
     dictionary::{Fault, RejectReason},
     tag::{self, Tag},
 };
 
 use super::{Now, Output, Session, State, Status, Violation, WireResponse};
+
+/// What is known of a message that was too long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Discarded {
+    pub msg_type: String,
+    pub seq: SeqNum,
+}
+
+impl Discarded {
+    /// By the first bytes of its frame.
+    pub fn of(head: &[u8]) -> Option<Self> {
+        let value = |name: &[u8]| {
+            // The last field may be cut.
+            let fields = head.split(|byte| *byte == SOH);
+            let whole = fields.take(head.iter().filter(|byte| **byte == SOH).count());
+            whole.filter_map(|field| field.strip_prefix(name)).next()
+        };
+        let msg_type =
+            value(b"35=").filter(|kind| kind.len() <= 3 && kind.iter().all(u8::is_ascii_graphic))?;
+        let msg_type = String::from_utf8_lossy(msg_type).into_owned();
+        Some(Self { msg_type, seq: SeqNum::parse(value(b"34=")?)? })
+    }
+}
 
 /// A number compared with the expected one.
 enum Turn {
@@ -39,12 +62,35 @@ impl Session {
         }
     }
 
+    /// A message of more than MaxMessageSize(383) was discarded. In its turn its number is used up, and it gets a Reject;
+    /// otherwise it is as if it had not come.
+    pub fn handle_discarded(&mut self, now: Now, discarded: &Discarded) {
+        self.now = now;
+        if !self.is_logged_on() || discarded.seq != self.next_in {
+            return self.handle_garbled(now);
+        }
+        self.next_in = discarded.seq.next();
+        self.note_progress(discarded.seq);
+        // Other. FIX 4.2 has no number for it.
+        let reason = (!self.config.is_42()).then_some("99");
+        let most = self.config.max_message_size.unwrap_or_default();
+        let body = self
+            .body()
+            .field(tag::REF_SEQ_NUM, discarded.seq.to_string())
+            .field(tag::TEXT, format!("the message is longer than {most} bytes, MaxMessageSize(383)"))
+            .field(tag::REF_MSG_TYPE, &discarded.msg_type)
+            .maybe(tag::SESSION_REJECT_REASON, reason);
+        self.emit(MsgType::REJECT, body);
+    }
+
     fn in_session(&mut self, message: MessageRef<'_>) {
         let Some(seq) = message.seq() else { return self.respond(message, Violation::NoSeqNum) };
         if let Err(violation) = self.check_stateless(message) {
             return self.respond(message, violation);
         }
         match message.msg_type() {
+            // Received before, like any other duplicate.
+            b"A" if message.is_yes(tag::POSS_DUP_FLAG) && seq < self.next_in => self.too_low(message, seq),
             b"A" => self.logon_in_session(message),
             b"5" => self.logout(seq),
             b"2" => self.resend_request(message, seq),
@@ -74,7 +120,7 @@ impl Session {
             return if message.msg_type() == b"5" { Ok(()) } else { Err(Violation::IncorrectBeginString) };
         }
         self.config.rules.check(message).map_err(Violation::Malformed)?;
-        if !self.is_recent(message) {
+        if !self.config.is_recent(message, self.now.utc) {
             return Err(Violation::SendingTimeOff);
         }
         let config = &self.config;
@@ -93,11 +139,6 @@ impl Session {
             return Err(Violation::PossDupFromTheFuture);
         }
         Ok(())
-    }
-
-    pub(super) fn is_recent(&self, message: MessageRef<'_>) -> bool {
-        let sent = message.get(tag::SENDING_TIME).and_then(UtcNanos::parse);
-        sent.is_some_and(|sent| u128::from(sent.abs_diff(self.now.utc)) <= self.config.max_latency.as_nanos())
     }
 
     fn turn(&self, seq: SeqNum) -> Turn {
@@ -197,7 +238,7 @@ impl Session {
             body.push(tag::REF_SEQ_NUM, seq.to_string().as_bytes());
         }
         let body = body
-            .field(tag::TEXT, fault.reason.text())
+            .field(tag::TEXT, fault.text())
             .maybe(tag::REF_TAG_ID, fault.tag.as_deref())
             .field(tag::REF_MSG_TYPE, message.msg_type())
             .maybe(tag::SESSION_REJECT_REASON, code.map(|code| code.to_string()));

@@ -6,12 +6,83 @@
 use std::time::Duration;
 
 use crate::{
-    SeqNum,
+    SeqNum, UtcNanos,
     codec::{MessageRef, MsgType},
-    tag,
+    tag::{self, Tag},
 };
 
-use super::{Credentials, Link, Output, Session, State, Violation, config::HEARTBEAT_MAX, gap, resend};
+use super::{
+    Credentials, Link, Output, Session, SessionConfig, State, Violation, config::HEARTBEAT_MAX, gap, resend,
+};
+
+/// What is wrong with a Logon. Only an authenticated peer is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LogonFault {
+    #[error("no Logon(A) of this session")]
+    NotOfSession,
+    #[error("MsgSeqNum(34) must be a number from 1 on")]
+    SeqNum,
+    /// By the dictionary. Without a tag it is about the whole message.
+    #[error("tag {tag}: {text}")]
+    Field { tag: Tag, text: &'static str },
+    #[error("SendingTime(52) is more than {} seconds from our clock", .0.as_secs())]
+    SendingTime(Duration),
+    #[error("EncryptMethod(98) must be 0")]
+    EncryptMethod,
+    #[error("HeartBtInt(108) must be 0 to {}", HEARTBEAT_MAX.as_secs())]
+    HeartBtInt,
+    #[error("DefaultApplVerID(1137) is not the session's")]
+    Version,
+    #[error("ResetSeqNumFlag(141)=Y is not agreed for this session")]
+    ResetNotAgreed,
+    #[error("ResetSeqNumFlag(141)=Y needs MsgSeqNum(34) 1")]
+    ResetNumber,
+}
+
+impl SessionConfig {
+    /// Checks everything about a Logon but the credentials and the numbers.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn check_logon(&self, message: MessageRef<'_>, now: UtcNanos) -> Result<(), LogonFault> {
+        let is_of_session = message.msg_type() == b"A"
+            && message.begin_string() == self.begin_string.as_bytes()
+            && message.get(tag::SENDER_COMP_ID) == Some(self.target_comp_id.as_bytes())
+            && message.get(tag::TARGET_COMP_ID) == Some(self.sender_comp_id.as_bytes());
+        let demand = |is_so: bool, fault: LogonFault| if is_so { Ok(()) } else { Err(fault) };
+        demand(is_of_session, LogonFault::NotOfSession)?;
+        demand(message.seq().is_some_and(|seq| seq >= SeqNum::FIRST), LogonFault::SeqNum)?;
+        self.rules.check(message).map_err(|fault| LogonFault::Field {
+            text: fault.text(),
+            tag: fault.tag.and_then(|tag| tag.parse().ok()).unwrap_or(0),
+        })?;
+        demand(self.is_recent(message, now), LogonFault::SendingTime(self.max_latency))?;
+        demand(message.get(tag::ENCRYPT_METHOD) == Some(b"0"), LogonFault::EncryptMethod)?;
+        demand(heartbeat_of(message).is_some(), LogonFault::HeartBtInt)?;
+        let version = message.get(tag::DEFAULT_APPL_VER_ID);
+        let is_its_version = self.default_appl_ver_id.is_none()
+            || version.is_some_and(|version| self.is_default_version(version));
+        demand(is_its_version, LogonFault::Version)?;
+        if message.is_yes(tag::RESET_SEQ_NUM_FLAG) {
+            demand(self.reset_allowed, LogonFault::ResetNotAgreed)?;
+            // FIX session protocol, "ResetSeqNumFlag".
+            demand(message.seq() == Some(SeqNum::FIRST), LogonFault::ResetNumber)?;
+        }
+        Ok(())
+    }
+
+    /// Is SendingTime(52) as near to our clock as agreed?
+    pub(super) fn is_recent(&self, message: MessageRef<'_>, now: UtcNanos) -> bool {
+        let sent = message.get(tag::SENDING_TIME).and_then(UtcNanos::parse);
+        sent.is_some_and(|sent| u128::from(sent.abs_diff(now)) <= self.max_latency.as_nanos())
+    }
+}
+
+/// `None`: HeartBtInt(108) is negative or too large. `Some(ZERO)`: no heartbeats.
+fn heartbeat_of(message: MessageRef<'_>) -> Option<Duration> {
+    let seconds = SeqNum::parse(message.get(tag::HEART_BT_INT)?)?.0;
+    Some(Duration::from_secs(seconds)).filter(|interval| *interval <= HEARTBEAT_MAX)
+}
 
 impl Session {
     /// Looks at the first message of a connection.
@@ -53,33 +124,7 @@ impl Session {
     }
 
     fn is_proper_logon(&self, message: MessageRef<'_>) -> bool {
-        let config = &self.config;
-        message.msg_type() == b"A"
-            && message.begin_string() == config.begin_string.as_bytes()
-            && message.get(tag::SENDER_COMP_ID) == Some(config.target_comp_id.as_bytes())
-            && message.get(tag::TARGET_COMP_ID) == Some(config.sender_comp_id.as_bytes())
-            && message.seq().is_some_and(|seq| seq >= SeqNum::FIRST)
-            && config.rules.check(message).is_ok()
-            && self.is_recent(message)
-            && message.get(tag::ENCRYPT_METHOD) == Some(b"0")
-            && Self::heartbeat_of(message).is_some()
-            && (config.default_appl_ver_id.is_none()
-                || message
-                    .get(tag::DEFAULT_APPL_VER_ID)
-                    .is_some_and(|version| config.is_default_version(version)))
-            && self.is_reset_acceptable(message)
-    }
-
-    /// FIX session protocol, "ResetSeqNumFlag": such a Logon has MsgSeqNum(34) 1.
-    fn is_reset_acceptable(&self, message: MessageRef<'_>) -> bool {
-        !message.is_yes(tag::RESET_SEQ_NUM_FLAG)
-            || (self.config.reset_allowed && message.seq() == Some(SeqNum::FIRST))
-    }
-
-    /// `None`: HeartBtInt(108) is negative or too large. `Some(ZERO)`: no heartbeats.
-    fn heartbeat_of(message: MessageRef<'_>) -> Option<Duration> {
-        let seconds = SeqNum::parse(message.get(tag::HEART_BT_INT)?)?.0;
-        Some(Duration::from_secs(seconds)).filter(|interval| *interval <= HEARTBEAT_MAX)
+        self.config.check_logon(message, self.now.utc).is_ok()
     }
 
     fn ask_who_it_is(&mut self, logon: MessageRef<'_>, link: Option<Box<Link>>) {
@@ -116,7 +161,7 @@ impl Session {
 
     /// `kept`: the numbers were reset, and this number of messages is kept under new ones.
     fn agree_on(&mut self, logon: MessageRef<'_>, kept: Option<u64>) {
-        let (Some(seq), Some(heartbeat)) = (logon.seq(), Self::heartbeat_of(logon)) else {
+        let (Some(seq), Some(heartbeat)) = (logon.seq(), heartbeat_of(logon)) else {
             return self.respond(logon, Violation::NoProperLogon);
         };
         let reset = logon.is_yes(tag::RESET_SEQ_NUM_FLAG);
@@ -174,6 +219,7 @@ impl Session {
             .field(tag::ENCRYPT_METHOD, "0")
             .maybe(tag::HEART_BT_INT, logon.get(tag::HEART_BT_INT))
             .maybe(tag::RESET_SEQ_NUM_FLAG, reset.then_some("Y"))
+            .maybe(tag::MAX_MESSAGE_SIZE, self.config.max_message_size.map(|most| most.to_string()))
             .maybe(tag::NEXT_EXPECTED_MSG_SEQ_NUM, expected)
             .maybe(tag::DEFAULT_APPL_VER_ID, logon.get(tag::DEFAULT_APPL_VER_ID));
         self.emit(MsgType::LOGON, body)

@@ -1,7 +1,7 @@
 //! The outputs of a session, which its driver carries out.
 
 use crate::{
-    SeqNum, UtcNanos,
+    SeqNum, Stamp,
     codec::{Body, Message, MsgType},
     schedule::Epoch,
 };
@@ -39,9 +39,9 @@ pub struct Transmit {
     pub seq: SeqNum,
     pub msg_type: MsgType,
     pub body: Body,
-    pub sending_time: UtcNanos,
+    pub sending_time: Stamp,
     /// When it was sent first, if this is a resend.
-    pub orig_sending_time: Option<UtcNanos>,
+    pub orig_sending_time: Option<Stamp>,
 }
 
 /// The first `limit` stored messages of a range: numbers without a stored message cost nothing.
@@ -58,7 +58,7 @@ pub struct Stored {
     pub seq: SeqNum,
     pub msg_type: MsgType,
     pub body: Body,
-    pub sending_time: UtcNanos,
+    pub sending_time: Stamp,
     /// Is it sent again, or passed over as stale?
     pub resend: bool,
 }

@@ -146,6 +146,7 @@ impl Session {
     /// that no more of the range are stored.
     pub fn handle_stored(&mut self, now: Now, messages: Vec<Stored>) {
         self.now = now;
+        let sending_time = self.stamp();
         let is_full = messages.len() >= self.slice_limit();
         let Some(mut resend) = self.link_mut().and_then(|link| link.resends.active) else { return };
         // At least one number further, so that every resend ends.
@@ -165,7 +166,7 @@ impl Session {
                 seq: message.seq,
                 msg_type: message.msg_type,
                 body: message.body,
-                sending_time: now.utc,
+                sending_time,
                 orig_sending_time: (!resend.is_first_time).then_some(message.sending_time),
             }));
         }
@@ -195,8 +196,8 @@ impl Session {
             seq: begin,
             msg_type: MsgType::SEQUENCE_RESET,
             body,
-            sending_time: self.now.utc,
-            orig_sending_time: Some(self.now.utc),
+            sending_time: self.stamp(),
+            orig_sending_time: Some(self.stamp()),
         }));
     }
 

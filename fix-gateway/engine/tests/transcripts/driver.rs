@@ -39,7 +39,7 @@ const OUTPUTS_MAX: usize = 100_000;
 /// Both clocks, `elapsed` after the beginning.
 pub(crate) fn at(elapsed: Duration) -> Now {
     let nanos = u64::try_from(elapsed.as_nanos()).unwrap();
-    Now { mono: *START + elapsed, utc: UtcNanos(EPOCH + nanos) }
+    Now::of(*START + elapsed, UtcNanos(EPOCH + nanos))
 }
 
 /// The rules of engagement with the peer, strict ones of a version.
@@ -63,6 +63,8 @@ pub(crate) struct Driver {
     sent: BTreeSet<SeqNum>,
     seen: BTreeSet<Vec<u8>>,
     elapsed: Duration,
+    /// By how much the schedule's time is ahead.
+    ahead: Duration,
     is_connected: bool,
     is_authenticated: bool,
     /// Has the peer seen nothing that is stored?
@@ -87,6 +89,7 @@ impl Driver {
             sent: BTreeSet::new(),
             seen: BTreeSet::new(),
             elapsed: Duration::ZERO,
+            ahead: Duration::ZERO,
             is_connected: false,
             is_authenticated: true,
             keeps: false,
@@ -116,7 +119,7 @@ impl Driver {
     }
 
     fn now(&self) -> Now {
-        at(self.elapsed)
+        Now { calendar: at(self.elapsed + self.ahead).utc, ..at(self.elapsed) }
     }
 
     fn session(&mut self) -> &mut Session {
@@ -201,6 +204,7 @@ impl Driver {
                 config.same_request_window = Duration::from_secs(value.parse().unwrap());
             }
             ("schedule", value) => config.schedule = value.parse().unwrap(),
+            ("ahead", value) => self.ahead = Duration::from_secs(value.parse().unwrap()),
             ("epoch", value) => self.epoch = Some(Epoch(value.parse().unwrap())),
             ("numbers", value) => {
                 let (next_in, next_out) = value.split_once(' ').unwrap();
@@ -375,7 +379,7 @@ impl Driver {
             }
         };
         let seq = self.session().reserve();
-        let sending_time = self.now().utc;
+        let sending_time = self.now().utc.into();
         self.transmit(Transmit { seq, msg_type, body, sending_time, orig_sending_time: None });
     }
 

@@ -1,8 +1,12 @@
 //! OrderCancelReject(9).
 
-use dvp_fix::{UtcNanos, codec::Body};
+use dvp_fix::{Stamp, codec::Body, tag::Tag};
 
-use crate::orders::{Version, facts::CancelRefusal, tags};
+use crate::orders::{
+    Version,
+    facts::{CancelRefusal, fields_of},
+    tags,
+};
 
 impl CancelRefusal {
     /// The number and Text(58). FIX 4.2 has no reason for a duplicate and no "other"; its nearest is 2, "broker option".
@@ -34,19 +38,21 @@ pub(crate) struct CancelRejected<'a> {
     pub(crate) order_id: &'a str,
     pub(crate) ord_status: &'a str,
     pub(crate) refusal: CancelRefusal,
-    pub(crate) at: UtcNanos,
+    pub(crate) at: Stamp,
+    /// Back along the way of the request.
+    pub(crate) route: Vec<(Tag, String)>,
 }
 
 /// An OrderCancelReject's body, tags ascending.
 pub(crate) fn cancel_reject(version: Version, rejected: &CancelRejected<'_>) -> Body {
     let (reason, text) = rejected.refusal.words(version);
-    Body::new()
+    fields_of(&rejected.route)
         .field(tags::CL_ORD_ID, rejected.cl_ord_id)
         .field(tags::ORDER_ID, rejected.order_id)
         .field(tags::ORD_STATUS, rejected.ord_status)
         .field(tags::ORIG_CL_ORD_ID, rejected.orig_cl_ord_id)
         .field(tags::TEXT, text)
-        .field(tags::TRANSACT_TIME, rejected.at.to_millis_text())
+        .field(tags::TRANSACT_TIME, rejected.at.text())
         .field(tags::CXL_REJ_REASON, reason)
         .field(tags::CXL_REJ_RESPONSE_TO, rejected.refusal.response_to())
 }

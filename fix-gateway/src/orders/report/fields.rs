@@ -1,66 +1,44 @@
 //! The fields that FIX has no tag for, and the fees.
 
-use dvp_domain::fees::{FeeItem, FeeType};
-use dvp_domain::money::Minor;
-use dvp_fix::UtcNanos;
-use dvp_fix::codec::Body;
+use dvp_fix::{UtcNanos, codec::Body, tag::Tag};
 
-use super::ReportContent;
+use super::{Ids, ReportContent};
 use crate::orders::{
-    Version,
     facts::{DepositFacts, OrderFacts},
     tags,
+    trade::{Fee, Trade},
 };
 
-/// The deducted fees, reported with the fill.
-#[derive(Default)]
-pub(super) struct Fees<'a> {
-    /// CommCurrency(479), and the amount as it was accepted.
-    pub(super) protocol: Option<&'a FeeItem>,
-    protocol_fee: Option<Minor>,
-    payout: Option<&'a FeeItem>,
+/// NoMiscFees(136), which a report of FIX 4.2 does not have: there Commission(12) has everything.
+pub(super) fn misc_fees(trade: &Trade, is_later: bool) -> Body {
+    if !is_later || trade.misc.is_zero() {
+        return Body::new();
+    }
+    Body::new()
+        .field(tags::NO_MISC_FEES, "1")
+        .field(tags::MISC_FEE_AMT, trade.quote(trade.misc))
+        .field(tags::MISC_FEE_CURR, &trade.quote_currency)
+        // Other.
+        .field(tags::MISC_FEE_TYPE, "7")
 }
 
-impl<'a> Fees<'a> {
-    pub(super) fn of(facts: &'a OrderFacts, content: &ReportContent) -> Self {
-        let ReportContent::Filled { protocol_fee, .. } = content else { return Self::default() };
-        let find = |kind| facts.fees.iter().find(|fee| fee.kind == kind);
-        Self {
-            protocol: find(FeeType::ProtocolFee),
-            protocol_fee: *protocol_fee,
-            payout: find(FeeType::PayoutFee),
-        }
-    }
-
-    pub(super) fn commission(&self) -> Option<String> {
-        let fee = self.protocol?;
-        Some(self.protocol_fee.unwrap_or(fee.amount_minor).to_decimal_string(fee.exponent))
-    }
-
-    /// NoMiscFees(136), which a report of FIX 4.2 does not have.
-    pub(super) fn group(&self, is_later: bool) -> Body {
-        let Some(fee) = self.payout.filter(|_| is_later) else { return Body::new() };
-        Body::new()
-            .field(tags::NO_MISC_FEES, "1")
-            .field(tags::MISC_FEE_AMT, fee.amount_minor.to_decimal_string(fee.exponent))
-            .field(tags::MISC_FEE_CURR, &fee.currency)
-            // Other.
-            .field(tags::MISC_FEE_TYPE, "7")
-    }
-}
-
-/// The payout's fee in FIX 4.2.
-pub(super) fn own_fees(version: Version, facts: &OrderFacts, content: &ReportContent) -> Body {
-    match Fees::of(facts, content).payout {
-        Some(fee) if version == Version::Fix42 => Body::new()
-            .field(tags::PAYOUT_FEE, fee.amount_minor.to_decimal_string(fee.exponent))
-            .field(tags::PAYOUT_FEE_CURRENCY, &fee.currency),
-        Some(_) | None => Body::new(),
-    }
+/// The fees as they were deducted, in the assets that they were deducted from.
+pub(super) fn own_fees(content: &ReportContent, ids: &Ids<'_>) -> Body {
+    let trade = match content {
+        ReportContent::Filled(trade) => trade,
+        ReportContent::RestCanceled(trade) if ids.is_status => trade,
+        _ => return Body::new(),
+    };
+    let fee = |fee: &Option<Fee>, tags: (Tag, Tag)| {
+        let amount = fee.as_ref().map(|fee| fee.amount.to_string());
+        Body::new().maybe(tags.0, amount).maybe(tags.1, fee.as_ref().map(|fee| fee.currency.as_str()))
+    };
+    fee(&trade.payout_fee, (tags::PAYOUT_FEE, tags::PAYOUT_FEE_CURRENCY))
+        .and(fee(&trade.protocol_fee, (tags::PROTOCOL_FEE, tags::PROTOCOL_FEE_CURRENCY)))
 }
 
 /// What an order waits for whose input is a chain's coin, while nothing has followed its acceptance.
-pub(super) fn deposit(facts: &OrderFacts, content: &ReportContent) -> Body {
+pub(super) fn deposit(facts: &OrderFacts, content: &ReportContent, ids: &Ids<'_>) -> Body {
     let due = facts.deposit.as_ref().filter(|_| matches!(content, ReportContent::New));
     let Some(DepositFacts { contract, id, amount, by }) = due else { return Body::new() };
     let by = u64::try_from(by.millis()).unwrap_or(0).saturating_mul(1_000_000);
@@ -68,11 +46,12 @@ pub(super) fn deposit(facts: &OrderFacts, content: &ReportContent) -> Body {
         .field(tags::DEPOSIT_CONTRACT, contract)
         .field(tags::DEPOSIT_ID, id)
         .field(tags::DEPOSIT_AMOUNT, amount.to_string())
-        .field(tags::DEPOSIT_BY, UtcNanos(by).millis_text())
+        .field(tags::DEPOSIT_BY, UtcNanos(by).text(ids.at.precision))
 }
 
 pub(super) fn words(content: &ReportContent) -> (Option<&str>, Option<String>) {
     match content {
+        ReportContent::RestCanceled(_) => (Some("the rest is not traded"), None),
         ReportContent::Rejected(rejection) => {
             (Some(&rejection.text), Some(rejection.ord_rej_reason.to_string()))
         }
@@ -84,7 +63,7 @@ pub(super) fn words(content: &ReportContent) -> (Option<&str>, Option<String>) {
         ReportContent::Pending
         | ReportContent::New
         | ReportContent::Progress { .. }
-        | ReportContent::Filled { .. }
+        | ReportContent::Filled(_)
         | ReportContent::Canceled(_)
         | ReportContent::Reversed { .. }
         | ReportContent::Expired => (None, None),
@@ -97,7 +76,7 @@ pub(super) fn own_fields(content: &ReportContent) -> Body {
         ReportContent::Progress { phase, state } => {
             body.field(tags::PHASE, phase).field(tags::PHASE_STATE, state)
         }
-        ReportContent::Filled { .. } => {
+        ReportContent::Filled(_) | ReportContent::RestCanceled(_) => {
             body.field(tags::PHASE, "payout").field(tags::PHASE_STATE, "completed")
         }
         ReportContent::Reversed { failure: Some(failure), .. } => body

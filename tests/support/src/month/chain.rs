@@ -1,6 +1,6 @@
 //! The chain: wallets, the escrow, and the contracts' rules about locks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
 use dvp_core::chain::expected::goal;
@@ -226,8 +226,8 @@ impl TokenBalances for Chain {
         i64::try_from(CHAIN_ID).unwrap()
     }
 
-    fn escrow(&self) -> String {
-        ESCROW.to_lowercase()
+    fn escrows(&self) -> BTreeSet<String> {
+        BTreeSet::from([ESCROW.to_lowercase()])
     }
 
     async fn balance(&self, token: &str, address: &str) -> Result<i128, StoreError> {

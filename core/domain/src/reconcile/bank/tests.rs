@@ -211,9 +211,9 @@ fn what_the_bank_has_corrected_is_no_break() {
 
 #[test]
 fn an_entry_about_nothing_is_unknown_at_once() {
-    let foreign = account(vec![], vec![entry(1, "INVOICE 5", 77, NOW)]);
+    let foreign = account(vec![], vec![entry(1, "INVOICE-5", 77, NOW)]);
     expect![[r#"
-        unknown_entry post - 77: S1 line 1 is about nothing that the ledger knows: ["NOTPROVIDED", "INVOICE 5"]
+        unknown_entry post INVOICE-5 77: S1 line 1 is about nothing that the ledger knows: ["NOTPROVIDED", "INVOICE-5"]
         pairs [] [], in transit 0"#]]
     .assert_eq(&found(&foreign));
 }

@@ -8,6 +8,8 @@ const RESENT_AFTER: i64 = 30_000;
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     pub(super) created: Option<i64>,
+    /// A transaction with the lock or swap is out, whatever the database knows of it.
+    pub(super) is_signed: bool,
     pub(super) filled: bool,
     /// When the relayer sends a reverted commitment again.
     pub(super) fill_due: Option<i64>,
@@ -31,9 +33,18 @@ impl World {
             return;
         }
         let n = pick % self.db.commands.len();
+        self.sign(n);
         let Some(fact) = self.carry_out(self.db.commands[n], fails) else { return };
         self.db.commands.remove(n);
         self.chain.facts.extend(fact);
+    }
+
+    /// A lock or swap becomes part of a signed transaction, which may be included at any time from now on.
+    pub(super) fn sign(&mut self, pick: usize) {
+        let command = self.db.commands.get(pick);
+        if matches!(command, Some(Command::Create | Command::Swap)) {
+            (self.db.is_signed, self.chain.is_signed) = (true, true);
+        }
     }
 
     /// `None`: not yet. A failure is final only where the contract's state makes it so.

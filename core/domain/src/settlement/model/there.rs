@@ -19,11 +19,15 @@ impl World {
     /// The relayer of the other chain sends the payment, or learns that it can never be made. `None`: not yet.
     pub(super) fn transfer_there(&mut self) -> Option<Option<Happened>> {
         let pay_before = self.db.state.lock().map_or(0, |lock| lock.deadlines.pay_before.millis());
-        let there = &mut self.chain.there;
+        let (now, there) = (self.now, &mut self.chain.there);
         if there.is_final {
             return Some(None);
         }
-        let not_after = *there.not_after.get_or_insert(pay_before);
+        // By the service's clock: the other chain's may lag so far that it would still pay.
+        if now <= pay_before {
+            there.not_after.get_or_insert(pay_before);
+        }
+        let not_after = there.not_after.unwrap_or(pay_before);
         if there.is_paid || there.final_time <= not_after {
             return None;
         }
@@ -72,4 +76,33 @@ impl World {
             self.chain.facts.push(Happened::Payout { answer: done(self.now), at: at(self.now) });
         }
     }
+}
+
+/// The service stands still from the commitment until after the timelock, and the other chain's clock is far behind.
+#[test]
+fn a_payment_is_not_sent_after_its_last_second_by_the_services_clock() {
+    let mut world = World::new((OrderKind::TokenToToken, true), &[], (false, false), false);
+    for round in 0.. {
+        world.work_steadily(round, 100);
+        world.rails.values_mut().for_each(|rail| {
+            while !rail.calls.is_empty() {
+                rail.receive(world.now);
+            }
+            rail.finished = true;
+        });
+        if world.chain.filled {
+            break;
+        }
+    }
+    assert_eq!(world.db.state.name(), "committing");
+    world.now += TIMELOCK;
+    for round in 0..20 {
+        world.work_steadily(round, 100);
+    }
+    world.chain.there.time = world.now - TIMELOCK;
+    world.mine_there(0);
+    world.finalize_there();
+    world.settle_down();
+    world.check();
+    assert_eq!(world.db.state.name(), "payout_failed");
 }

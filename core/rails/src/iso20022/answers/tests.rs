@@ -67,6 +67,76 @@ fn statement(content: &str) -> Vec<u8> {
     account_report(REPORTS[1], "08", content)
 }
 
+/// Two payments of ours by the references of one: none of them is taken for the other.
+#[test]
+fn a_part_that_names_two_of_our_payments_is_set_aside() {
+    let (one, other) = ("0".repeat(32), "1".repeat(32));
+    let refused = |content: String| match read(&report("10", &content), at()) {
+        Err(FileError::SetAside(parts)) => told_each(&parts),
+        other => panic!("{other:?}"),
+    };
+    let of_block = |id: &str, transactions: &str| {
+        format!("<OrgnlPmtInfAndSts><OrgnlPmtInfId>P{id}</OrgnlPmtInfId>{transactions}</OrgnlPmtInfAndSts>")
+    };
+    let both = |name: &str, id: &str| {
+        let more = format!("<{name}>{id}</{name}><TxSts>");
+        transaction(&one, "RJCT").replace("<TxSts>", &more)
+    };
+    let instruction = of_block(&one, &both("OrgnlInstrId", &other));
+    let by_uetr = of_block(&one, &both("OrgnlUETR", &uetr(&other).unwrap()));
+    assert_eq!(said(&read(&report("10", &by_uetr), at()).unwrap()), [(&*one, "refused")], "the bank's own");
+    for part in [instruction, of_block(&other, &transaction(&one, "RJCT"))] {
+        assert!(refused(part).ends_with("it names two payments"));
+    }
+    // A message of one payment that is refused as a whole, with a part about another one.
+    let part = of_block(&other, &transaction(&other, "ACSC"));
+    let whole = String::from_utf8(report("10", &part)).unwrap();
+    let whole = whole.replace("<OrgnlMsgId>M1<", &format!("<OrgnlMsgId>M{one}<"));
+    let whole = whole.replace("</OrgnlMsgNmId>", "</OrgnlMsgNmId><GrpSts>RJCT</GrpSts>");
+    assert!(matches!(read(whole.as_bytes(), at()), Err(FileError::SetAside(_))), "{whole}");
+    // Each by its own references.
+    let two = format!(
+        "{}{}",
+        of_block(&one, &transaction(&one, "RJCT")),
+        of_block(&other, &transaction(&other, "ACSC"))
+    );
+    let read_two = read(&report("10", &two), at()).unwrap();
+    assert_eq!(said(&read_two), [(&*one, "refused"), (&*other, "paid")]);
+    // The same of an entry.
+    let entry = entry(&one).replace("</Refs>", &format!("<InstrId>{other}</InstrId></Refs>"));
+    let Err(FileError::SetAside(parts)) = read(&notification(&entry), at()) else { panic!("it counts") };
+    assert!(parts[0].why.ends_with("it names two payments"), "{parts:?}");
+}
+
+/// The verification of payees, at each level.
+#[test]
+fn what_a_bank_finds_of_a_payee_is_a_result_of_its_own() {
+    let of = |content: &[u8]| read(content, at()).unwrap().said.remove(0).word;
+    let checked = |payee, name: Option<&str>| Word::Checked { payee, name: name.map(str::to_owned) };
+    for (code, payee) in [
+        ("RCVC", PayeeCheck::Match),
+        ("RVMC", PayeeCheck::CloseMatch),
+        ("RVNM", PayeeCheck::NoMatch),
+        ("RVNA", PayeeCheck::NotPossible),
+        ("RVCM", PayeeCheck::NoMatch),
+    ] {
+        let of_payment = report("10", &block(&transaction("E1", code)));
+        assert_eq!(of(&of_payment), checked(payee, None), "{code}");
+        let of_block = report("14", &block(&format!("<PmtInfSts>{code}</PmtInfSts>")));
+        assert_eq!(of(&of_block), checked(payee, None), "{code} of a block");
+    }
+    let close = |text: &str| {
+        let why = format!("<StsRsnInf><AddtlInf>{text}</AddtlInf></StsRsnInf></TxInfAndSts>");
+        block(&transaction("E1", "RVMC").replace("</TxInfAndSts>", &why))
+    };
+    for (text, name) in [("Jane Doe", Some("Jane Doe")), ("RVMC Jane Doe", Some("Jane Doe")), ("RVMC", None)]
+    {
+        assert_eq!(of(&report("10", &close(text))), checked(PayeeCheck::CloseMatch, name), "{text}");
+    }
+    // Not completed yet.
+    assert_eq!(of(&report("10", &block(&transaction("E1", "RVNC")))).as_str(), "not decided yet");
+}
+
 /// The payments that a file is about, with what it says of them.
 fn said(file: &ParsedFile) -> Vec<(&str, &'static str)> {
     let of_statements = file.statements.iter().flat_map(|statement| &statement.said);
@@ -136,17 +206,21 @@ fn a_batch_of_an_early_version_has_its_amounts_among_the_details() {
 #[test]
 fn a_message_that_is_not_read_is_refused_with_a_plain_reason() {
     let refusals: Vec<String> =
-        ["camt.053.001.01", "camt.054.001.14", "pain.002.001.02", "camt.056.001.08", "pacs.008.001.08", ""]
+        ["camt.053.001.01", "camt.054.001.14", "pain.002.001.02", "camt.056.001.13", "pacs.008.001.08", ""]
             .map(|name| read(&file(name, "<A/>"), at()).unwrap_err().to_string())
             .into();
     expect![[r#"
         camt.053.001.01 is not read: of this message the versions 02 to 13 are
         camt.054.001.14 is not read: of this message the versions 02 to 13 are
         pain.002.001.02 is not read: of this message the versions 03 to 14 are
-        urn:iso:std:iso:20022:tech:xsd:camt.056.001.08 is no message that is read
+        camt.056.001.13 is not read: of this message the versions 01 to 12 are
         urn:iso:std:iso:20022:tech:xsd:pacs.008.001.08 is no message that is read
         urn:iso:std:iso:20022:tech:xsd: is no message that is read"#]]
     .assert_eq(&refusals.join("\n"));
+}
+
+fn told_each(parts: &[Part]) -> String {
+    parts.iter().map(|part| part.why.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 /// What is set aside of a file of three parts, in whose second one something is changed. The other two count.
@@ -160,7 +234,7 @@ fn set_aside(
         assert_ne!(changed, part("E2"), "{from}");
         let file = read(&as_file(&format!("{}{changed}{}", part("E1"), part("E3"))), at()).unwrap();
         assert_eq!(said(&file), [("E1", "paid"), ("E3", "paid")], "{to}");
-        file.set_aside.join("; ")
+        told_each(&file.set_aside)
     });
     told.collect::<Vec<_>>().join("\n")
 }
@@ -298,7 +372,7 @@ fn a_statement_without_one_of_its_entries_counts_when_its_balances_do_without_it
     );
     let file = read(both.replace("</BkToCstmrStmt>", &right).as_bytes(), at()).unwrap();
     assert_eq!(said(&file), [("E3", "paid")]);
-    assert_eq!(file.set_aside, [refused]);
+    assert_eq!(file.set_aside, [refused.as_str()]);
 }
 
 #[test]

@@ -116,6 +116,10 @@ fn balances_entries_and_references_are_read() {
                         },
                     },
                 ],
+                span: Span {
+                    start: 153,
+                    end: 1006,
+                },
             },
         ]
     "#]]

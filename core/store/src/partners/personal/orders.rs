@@ -122,6 +122,7 @@ pub fn without_personal_data(terms: &Terms) -> Terms {
     let mut left = terms.clone();
     left.request.beneficiary = terms.request.beneficiary.as_ref().map(remainder);
     left.request.metadata = None;
+    left.registered = None;
     if !terms.request.beneficiary.as_ref().is_some_and(Beneficiary::is_reference) {
         left.plan.forget_account();
     }

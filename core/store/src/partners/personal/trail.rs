@@ -16,8 +16,8 @@ pub async fn erase_order(conn: &mut PgConnection, terms: &Terms, words: &Words) 
         // An entry of a list of names is a name, however it is spelled.
         "update screening set detail = case source when 'list' then '[erased]' else erase_words(detail, $2) end \
          where reference = $1 and detail <> ''",
-        "update bank_payment set reason_text = erase_words(reason_text, $2), alarm = erase_words(alarm, $2) \
-         where execution = $1",
+        "update bank_payment set reason_text = erase_words(reason_text, $2), alarm = erase_words(alarm, $2), \
+                payee_name = case when payee_name is not null then '[erased]' end where execution = $1",
         "update bank_recall set information = erase_words(information, $2), \
                 answer_text = erase_words(answer_text, $2) where execution = $1",
         "update bank_entry set refs = array(select erase_words(r, $2) from unnest(refs) r) where subject = $1",

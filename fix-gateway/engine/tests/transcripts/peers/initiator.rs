@@ -145,8 +145,8 @@ impl Initiator {
             seq: SeqNum(seq),
             sender_comp_id: "ACME",
             target_comp_id: "DVP",
-            sending_time,
-            orig_sending_time: is_again.then_some(UtcNanos(sending_time.0 - 1_000_000)),
+            sending_time: sending_time.into(),
+            orig_sending_time: is_again.then_some(UtcNanos(sending_time.0 - 1_000_000).into()),
             last_processed: None,
         };
         encode(&head, body, &mut frame);

@@ -139,11 +139,11 @@ impl Node {
     /// One transaction: the numbers as they are now and the message; then it is put on the line.
     fn say(&mut self, now: Now, msg_type: MsgType, body: Body, link: &mut Link) {
         let seq = self.session.reserve();
-        let stored = Stored { seq, msg_type, body: body.clone(), sending_time: now.utc, resend: true };
+        let stored = Stored { seq, msg_type, body: body.clone(), sending_time: now.utc.into(), resend: true };
         self.store.messages.insert(seq, stored);
         self.persist();
         if self.session.is_logged_on() {
-            let sending_time = now.utc;
+            let sending_time = now.utc.into();
             self.transmit(
                 now,
                 &Transmit { seq, msg_type, body, sending_time, orig_sending_time: None },
