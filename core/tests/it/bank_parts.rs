@@ -79,11 +79,10 @@ async fn a_part_that_two_operators_read_counts_once_for_its_payment() {
     assert_eq!(said[1..], [named, ("paid", "1.xml"), ("paid", "2.xml")], "{said:?}");
     bank_messages::erase_documents(&mut conn, &reference).await.unwrap();
     let digest = hex::decode(&file).unwrap();
-    assert_eq!(
-        store::find_file(&mut conn, &digest).await.unwrap().unwrap().content,
-        None,
-        "it names the order"
-    );
+    let kept = store::find_file(&mut conn, &digest).await.unwrap().unwrap();
+    assert_eq!((kept.content, kept.refusal.as_deref()), (None, Some("[erased]")), "it names the order");
+    let parts = store::list(&mut conn, &digest).await.unwrap();
+    assert_eq!(parts.iter().map(|part| part.why.as_str()).collect::<Vec<_>>(), ["[erased]"]);
     scene.harness.check_books().await;
 }
 

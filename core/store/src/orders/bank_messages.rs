@@ -90,9 +90,13 @@ pub async fn find_document(
     statement::find_value(conn, sql, (execution, digest)).await
 }
 
-/// Deletes the documents that name an order. A file of the bank names other orders, too: they lose it as well.
+/// Deletes the documents that name an order, and what is quoted of them where a part does not count. A file of the bank
+/// names other orders, too: they lose it as well.
 pub async fn erase_documents(conn: &mut PgConnection, execution: &str) -> Result<(), StoreError> {
-    let sql =
-        "delete from bank_document d using bank_message m where m.execution = $1 and m.digest = d.digest";
+    let sql = "with erased as (select distinct digest from bank_message where execution = $1), \
+              documents as (delete from bank_document d using erased e where d.digest = e.digest), \
+              parts as (update bank_file_part p set why = '[erased]' from erased e where p.file = e.digest) \
+         update bank_file f set refusal = '[erased]' from erased e \
+         where f.digest = e.digest and f.refusal is not null";
     statement::execute(conn, sql, (execution,)).await
 }

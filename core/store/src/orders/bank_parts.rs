@@ -60,7 +60,7 @@ pub async fn insert(conn: &mut PgConnection, file: &[u8; 32], parts: &[NewPart])
          select $1, (select coalesce(max(number), 0) from bank_file_part where file = $1) \
                     + row_number() over (order by p.number), p.why, p.starts_at, p.ends_at \
          from unnest($2::text[], $3::int[], $4::int[]) with ordinality p (why, starts_at, ends_at, number) \
-         where not exists (select from bank_file_part o where o.file = $1 and o.why = p.why \
+         where not exists (select from bank_file_part o where o.file = $1 and (o.why = p.why or o.why = '[erased]' and o.starts_at is not null) \
                              and o.starts_at is not distinct from p.starts_at)";
     let first = whys.first().copied().unwrap_or_default().to_owned();
     let added = statement::affected(conn, sql, (file.as_slice(), whys, starts, ends)).await?;
