@@ -112,8 +112,9 @@ pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panicked")
 }
 
+/// The last lines, without those of requests that were answered as they should be.
 pub(crate) fn tail(log: &str, lines: usize) -> String {
-    let all: Vec<&str> = log.lines().collect();
+    let all: Vec<&str> = log.lines().filter(|line| !line.contains("request answered status=2")).collect();
     all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
 }
 

@@ -27,7 +27,7 @@ impl AsRef<Value> for Sandbox {
 
 const READY_WITHIN: Duration = Duration::from_secs(240);
 /// Of the log, when a test fails.
-const LOG_LINES: usize = 60;
+pub(super) const LOG_LINES: usize = 200;
 
 impl Sandbox {
     pub async fn start() -> Self {

@@ -25,8 +25,9 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tempfile::TempDir;
 
-use super::sandbox::program;
+use super::sandbox::{LOG_LINES, program};
 use super::wait::{answer, until};
+use crate::drill::tail;
 
 /// The accounts of the node by their parts in the contracts; the rest are users'.
 const ADMIN: usize = 0;
@@ -426,7 +427,7 @@ impl Drop for ServedProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            let _ = writeln!(std::io::stderr(), "{}", self.log());
+            let _ = writeln!(std::io::stderr(), "{}", tail(&self.log(), LOG_LINES));
         }
     }
 }
