@@ -141,16 +141,16 @@ create index permit_use_locked_idx on permit_use (locked_at) where locked_at is 
 create table permit_published (
     chain_id   bigint not null,
     owner      text not null,
-    nonce      numeric(39, 0) not null,
-    signature  bytea not null,
+    signed     bytea not null,
     reference  text not null,
     deadline   bigint not null,
-    constraint permit_published_pkey primary key (chain_id, owner, nonce, signature),
-    constraint permit_published_signature_length check (octet_length(signature) = 65)
+    constraint permit_published_pkey primary key (chain_id, owner, signed),
+    constraint permit_published_signed_length check (octet_length(signed) = 32)
 );
 comment on table permit_published is
     'Permits that a transaction of the service made public and that may still be valid: their order ended without its '
     'lock, or a reorganization removed it; only the order''s partner may send one again, for its payee.';
+comment on column permit_published.signed is 'The SHA-256 of what the wallet signed, without its signature.';
 comment on column permit_published.reference is 'The order that the permit was given for.';
 comment on column permit_published.deadline is 'Unix seconds, at most the largest bigint.';
 create index permit_published_deadline_idx on permit_published (deadline);

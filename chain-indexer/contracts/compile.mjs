@@ -9,7 +9,7 @@ import solc from "solc";
 const here = dirname(fileURLToPath(import.meta.url));
 const check = process.argv.includes("--check");
 const contracts = ["Permit", "Escrow", "IntentSettler", "ReceiptAnchor", "Payouts", "CoinGate", "TestToken", "TestCoin",
-  "ConstantProductPool", "PriceFeed", "OddToken", "OddPayee", "AnchorStorm", "PoolCaller"];
+  "ConstantProductPool", "PriceFeed", "OddToken", "OddPayee", "TestWallet", "AnchorStorm", "PoolCaller"];
 
 const sources = Object.fromEntries(
   readdirSync(join(here, "src"))

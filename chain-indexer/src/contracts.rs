@@ -58,6 +58,14 @@ pub mod test_coin {
     );
 }
 
+pub mod test_wallet {
+    alloy::sol!(
+        #[derive(Debug)]
+        TestWallet,
+        "contracts/artifacts/TestWallet.json"
+    );
+}
+
 pub mod token {
     alloy::sol!(
         #[derive(Debug)]

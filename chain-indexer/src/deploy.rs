@@ -25,7 +25,7 @@ use std::time::Duration;
 
 pub use batch::Sent;
 pub use market::{MarketContracts, MarketPlan, deploy_market};
-pub use sandbox::{TokenGrant, fund_gas, fund_solvers, fund_wallets};
+pub use sandbox::{TokenGrant, deploy_wallet, fund_gas, fund_solvers, fund_wallets};
 
 /// A set of contracts, which takes new orders, and those that it has replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

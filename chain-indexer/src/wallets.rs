@@ -1,15 +1,17 @@
-//! Wallet data for the core: permit nonce, balance and allowance, many wallets in one request.
+//! Wallet data for the core: permit nonce, balance and allowance, many wallets in one request; and whether a wallet that
+//! is a contract confirms a signature.
 
 use crate::contracts::permit::Permit;
 use crate::contracts::token::TestToken;
 use crate::rpc::{self, BatchedView, BlockHead};
 use alloy::eips::BlockId;
-use alloy::primitives::{Address, U256};
+use alloy::primitives::{Address, Bytes, U256};
 use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::client::BatchRequest;
-use alloy::transports::{RpcError, TransportError, TransportErrorKind};
+use alloy::transports::{RpcError, TransportError};
 use dvp_core::chain::{
-    ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
+    ChainAnswer, ChainHead, ChainUnavailable, Confirmation, SignedHash, WalletFacts, WalletKey, WalletReader,
+    WalletReading,
 };
 use std::pin::Pin;
 use std::sync::Arc;
@@ -69,6 +71,23 @@ impl ChainWallets {
     }
 }
 
+/// Has the permit contract ask the wallet, as it does when it pulls.
+async fn confirm(
+    provider: &DynProvider,
+    permit: Address,
+    owner: Address,
+    signed: &SignedHash,
+) -> Result<Confirmation, TransportError> {
+    let code: Bytes = provider.raw_request("eth_getCode".into(), (owner, "latest")).await?;
+    if code.is_empty() {
+        return Ok(Confirmation::NoContract);
+    }
+    let SignedHash { digest, signature } = signed;
+    let call = Permit::confirmsCall { owner, digest: digest.into(), signature: signature.clone().into() };
+    let confirms = rpc::view_now(provider, permit, &call).await?;
+    Ok(if confirms { Confirmation::Confirmed } else { Confirmation::Refused })
+}
+
 /// A wallet and its token, as addresses.
 #[derive(Clone, Copy)]
 struct WalletToken {
@@ -78,11 +97,12 @@ struct WalletToken {
 
 impl WalletToken {
     fn parse(wallet: &WalletKey) -> Result<Self, ChainUnavailable> {
-        let address = |text: &str| {
-            text.parse::<Address>().map_err(|_| ChainUnavailable(format!("{text} is no address")))
-        };
         Ok(Self { owner: address(&wallet.owner)?, token: address(&wallet.token)? })
     }
+}
+
+fn address(text: &str) -> Result<Address, ChainUnavailable> {
+    text.parse().map_err(|_| ChainUnavailable(format!("{text} is no address")))
 }
 
 /// The calls about one wallet in a batch to be sent.
@@ -114,9 +134,8 @@ impl Calls {
 
     async fn answers(self, provider: &DynProvider) -> Result<WalletFacts, TransportError> {
         let nonce = self.nonce.answer(provider).await?;
-        let out_of_range = |_| TransportErrorKind::custom_str("a nonce out of range");
         Ok(WalletFacts {
-            nonce: u128::try_from(nonce).map_err(out_of_range)?,
+            nonce: saturated(nonce),
             balance: saturated(self.balance.answer(provider).await?),
             allowance: saturated(self.allowance.answer(provider).await?),
         })
@@ -172,6 +191,16 @@ impl WalletReader for ChainWallets {
                 Ok(ChainHead { number: head.number, hash: head.hash.0 })
             })
         }))
+    }
+
+    fn confirm<'a>(&'a self, owner: &'a str, signed: &'a SignedHash) -> ChainAnswer<'a, Confirmation> {
+        Box::pin(async move {
+            let owner = address(owner)?;
+            let question = |provider: DynProvider| -> Answer<'_, Confirmation> {
+                Box::pin(async move { confirm(&provider, self.permit, owner, signed).await })
+            };
+            self.ask(question).await
+        })
     }
 
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {

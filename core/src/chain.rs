@@ -64,6 +64,22 @@ impl WalletFacts {
     }
 }
 
+/// What a wallet is asked that may be a contract: whether it confirms a signature as its own (ERC-1271).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SignedHash {
+    pub digest: [u8; 32],
+    pub signature: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confirmation {
+    Confirmed,
+    /// By the contract at the wallet's address.
+    Refused,
+    /// There is no contract at the wallet's address.
+    NoContract,
+}
+
 /// The data of several wallets, in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalletReading {
@@ -79,6 +95,9 @@ pub type ChainAnswer<'a, T> =
 /// Reads wallets; the chain side implements this trait. Every call returns or fails within seconds.
 pub trait WalletReader: Send + Sync {
     fn head(&self) -> ChainAnswer<'_, ChainHead>;
+
+    /// Whether a wallet confirms a signature, at the latest block.
+    fn confirm<'a>(&'a self, owner: &'a str, signed: &'a SignedHash) -> ChainAnswer<'a, Confirmation>;
 
     /// Permit nonces, balances and allowances at the latest block.
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading>;

@@ -28,7 +28,7 @@ pub use self::error::EngineError;
 use self::forgotten::Forgotten;
 pub use self::knowledge::KNOWN;
 pub use self::lookups::{IssuedReceipt, ReceiptLookup};
-pub use self::submit::{JudgedPermit, PermitCheck, SubmitCommand};
+pub use self::submit::{JudgedPermit, PermitCheck, SubmitCommand, UnknownWallet};
 use crate::chain::WalletReaders;
 use crate::chain::wallets::Wallets;
 use crate::context::Context;

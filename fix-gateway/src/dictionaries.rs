@@ -8,6 +8,7 @@
 //! Kept by `fix-gateway/tests/it/fields.rs::an_unsupported_instruction_is_refused_by_its_tag` and
 //! `fix-gateway/tests/it/dictionaries.rs::every_field_of_the_published_dictionaries_is_processed_or_ignored`.
 
+use dvp_domain::permit::SIGNATURE_TEXT_MAX;
 use dvp_domain::text::{ID_MAX, TEXT_MAX};
 
 /// A field beyond the FIX standard.
@@ -197,7 +198,7 @@ pub const TAKEN: [TakenField; 51] = {
         taken(790, "OrdStatusReqID", ID_MAX, h, none),
         of_order(20001, "PermitNonce", NUMBER_MAX),
         of_order(20002, "PermitDeadline", NUMBER_MAX),
-        of_order(20003, "PermitSignature", TEXT_MAX),
+        of_order(20003, "PermitSignature", SIGNATURE_TEXT_MAX),
         of_order(20004, "PermitAmount", NUMBER_MAX),
         of_order(20010, "BeneficiaryName", TEXT_MAX),
         of_order(20011, "BeneficiaryAccount", ID_MAX),

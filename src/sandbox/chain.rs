@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use alloy::primitives::aliases::U112;
-use alloy::primitives::{I256, U256};
+use alloy::primitives::{Address, I256, U256};
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::{
     CapSpec, DeployError, DeployPlan, Deployment, MarketContracts, MarketPlan, Sent, TokenGrant, TokenSpec,
-    WRAPPED_COIN, WrappedCoin, deploy, deploy_market, fund_gas, fund_solvers, fund_wallets,
+    WRAPPED_COIN, WrappedCoin, deploy, deploy_market, deploy_wallet, fund_gas, fund_solvers, fund_wallets,
 };
 use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, FeePolicy};
@@ -56,6 +56,7 @@ const GAS_GRANT: u128 = 10_000_000_000_000_000_000_000;
 const CAP_USDC: u128 = 10_000 * USDC_GRANT;
 const CAP_WETH: u128 = 10_000 * WETH_GRANT;
 const MARKET_RECORD: &str = "market.json";
+const WALLET_RECORD: &str = "contract-wallet.json";
 /// The pool's reserves: three million USDC and a thousand WETH.
 const POOL_USDC: u128 = 3_000_000_000_000;
 const POOL_WETH: u128 = 1_000_000_000_000_000_000_000;
@@ -124,6 +125,8 @@ pub(super) struct SandboxChain {
     /// The wallet that released funds go to.
     pub solver: PrivateKeySigner,
     pub wallets: Vec<PrivateKeySigner>,
+    /// A contract, whose owners are the first two wallets.
+    pub contract_wallet: Address,
 }
 
 impl SandboxChain {
@@ -202,6 +205,18 @@ impl SandboxChain {
         for transactions in sent {
             transactions.mined().await.context("the sandbox's wallets and market")?;
         }
+        let recorded = if known.is_some() { files.read(WALLET_RECORD)? } else { None };
+        let contract_wallet = match recorded {
+            Some(recorded) => recorded,
+            None => {
+                let [one, other, ..] = wallets else { anyhow::bail!("the chain has too few accounts") };
+                let owners = [one.clone(), other.clone()];
+                let made = deploy_wallet(&rpc, admin, &deployment, &owners, &grants).await;
+                let wallet = made.context("the contract wallet")?;
+                files.write(WALLET_RECORD, &wallet)?;
+                wallet
+            }
+        };
         if known.is_none() {
             files.write(DEPLOYMENT, &deployment)?;
         }
@@ -215,6 +230,7 @@ impl SandboxChain {
             accounts,
             solver: solver.clone(),
             wallets: wallets.to_vec(),
+            contract_wallet,
         })
     }
 

@@ -72,10 +72,6 @@ fn chain_view(chain: &SandboxChain) -> Value {
             "decimals": token.decimals,
         })
     };
-    let wallet = |wallet: &PrivateKeySigner| {
-        let key = format!("0x{}", hex::encode(wallet.to_bytes()));
-        json!({"address": wallet.address().to_string(), "privateKey": key})
-    };
     let coin = at.coin.map(|coin| {
         json!({
             "symbol": COIN,
@@ -100,7 +96,21 @@ fn chain_view(chain: &SandboxChain) -> Value {
         "coin": coin,
         "tokens": at.tokens.iter().map(token).collect::<Vec<_>>(),
         "wallets": chain.wallets.iter().map(wallet).collect::<Vec<_>>(),
+        "contractWallet": contract_wallet(chain),
     })
+}
+
+fn wallet(wallet: &PrivateKeySigner) -> Value {
+    let key = format!("0x{}", hex::encode(wallet.to_bytes()));
+    json!({"address": wallet.address().to_string(), "privateKey": key})
+}
+
+/// Its owners sign in this order, one signature after the other.
+fn contract_wallet(chain: &SandboxChain) -> Value {
+    let mut owners: Vec<_> = chain.wallets.iter().take(2).collect();
+    owners.sort_unstable_by_key(|owner| owner.address());
+    let owners: Vec<Value> = owners.into_iter().map(wallet).collect();
+    json!({"address": chain.contract_wallet.to_string(), "owners": owners})
 }
 
 fn operator(name: &str, secrets: &Secrets) -> Value {

@@ -15,6 +15,7 @@ mod console_live;
 mod console_orders;
 mod console_outcomes;
 mod contract_sets;
+mod contract_wallets;
 mod controls;
 mod crash;
 mod database_away;

@@ -84,15 +84,20 @@ impl<'a> Object<'a> {
         self.value(name).is_some()
     }
 
-    fn required<T>(&self, name: &str, found: Option<T>) -> Result<T, ApiError> {
+    pub(crate) fn required<T>(&self, name: &str, found: Option<T>) -> Result<T, ApiError> {
         found.ok_or_else(|| self.fault(name, "is required"))
     }
 
     /// A line of text, possibly empty.
     pub(crate) fn opt_text(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
+        self.opt_text_of(name, TEXT_MAX)
+    }
+
+    /// A text of so many characters at most.
+    pub(crate) fn opt_text_of(&self, name: &str, max: usize) -> Result<Option<&'a str>, ApiError> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let text = value.as_str().ok_or_else(|| self.fault(name, "must be a string"))?;
-        check_line(text, TEXT_MAX).map_err(|problem| self.fault(name, problem))?;
+        check_line(text, max).map_err(|problem| self.fault(name, problem))?;
         Ok(Some(text))
     }
 

@@ -2,12 +2,13 @@
 
 use super::batch::{DeployBatch, Sent};
 use super::{DeployError, Deployment};
+use crate::contracts::test_wallet::TestWallet;
 use crate::contracts::token::TestToken;
 use crate::rpc::{self, view_now};
 use alloy::primitives::{Address, U256};
 use alloy::providers::Provider as _;
 use alloy::signers::local::PrivateKeySigner;
-use alloy::sol_types::SolCall;
+use alloy::sol_types::{SolCall, SolConstructor};
 
 /// The minimum balance of a token in each wallet, in token units.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +47,36 @@ pub async fn fund_solvers(
     grants: &[TokenGrant],
 ) -> Result<Sent, DeployError> {
     fund(rpc_url, admin, deployment.payouts, solvers, grants).await
+}
+
+/// A wallet that is a contract, with tokens, whose two owners sign together; it has approved the permit contract.
+pub async fn deploy_wallet(
+    rpc_url: &str,
+    admin: &PrivateKeySigner,
+    deployment: &Deployment,
+    owners: &[PrivateKeySigner; 2],
+    grants: &[TokenGrant],
+) -> Result<Address, DeployError> {
+    let provider = rpc::connect(rpc_url)?;
+    let mut mints = DeployBatch::start(&provider, admin).await?;
+    let addresses = owners.iter().map(PrivateKeySigner::address).collect();
+    let constructor = TestWallet::constructorCall { owners: addresses, threshold_: U256::from(owners.len()) };
+    let code = [TestWallet::BYTECODE.to_vec(), constructor.abi_encode()].concat();
+    let wallet = mints.create("the contract wallet", code.into()).await?;
+    for TokenGrant { token, amount } in grants {
+        let mint = TestToken::mintCall { to: wallet, amount: *amount };
+        mints.call("mint", *token, mint.abi_encode()).await?;
+    }
+    mints.into_sent().mined().await?;
+    let [owner, _] = owners;
+    let mut approve = DeployBatch::start(&provider, owner).await?;
+    for TokenGrant { token, .. } in grants {
+        let call = TestToken::approveCall { spender: deployment.permit, value: U256::MAX };
+        let act = TestWallet::actCall { target: *token, value: U256::ZERO, call_: call.abi_encode().into() };
+        approve.call("approve", wallet, act.abi_encode()).await?;
+    }
+    approve.into_sent().mined().await?;
+    Ok(wallet)
 }
 
 async fn fund(

@@ -6,17 +6,17 @@
 //! Kept by `chain-indexer/tests/it/coin.rs::a_signed_payment_fails_only_at_a_final_block_after_its_last_second` and
 //! `across.rs::a_payment_is_not_sent_after_its_last_second_when_the_chains_clock_is_behind`.
 
-use super::action::ContractCall;
+use super::action::{ContractCall, maker_of};
 use super::outlook::{self, IntentState, Outlook};
 use super::{RelayError, Relayer};
 use crate::contracts::{payouts::Payouts, settler::IntentSettler};
 use crate::rpc::{self, BlockHead, Simulated};
 use alloy::eips::BlockId;
-use alloy::primitives::{Address, B256};
-use alloy::providers::DynProvider;
+use alloy::primitives::{Address, B256, Bytes};
+use alloy::providers::{DynProvider, Provider as _};
 use alloy::transports::{RpcError, TransportError};
 use dvp_core::context as clock;
-use dvp_domain::chain::{BlockNumber, ChainCommand};
+use dvp_domain::chain::{BlockNumber, ChainCommand, CommandKind};
 use dvp_store::chain::{self as store, CommandRow};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -27,6 +27,9 @@ use tokio::time::{Instant, timeout_at};
 /// The time limit of the other endpoints' answers. The relayer's turn waits for them.
 const OTHERS_WITHIN: Duration = Duration::from_secs(2);
 
+/// In how many blocks a contract may refuse a permit that it confirms in simulations.
+const REFUSED_MAX: i64 = 3;
+
 /// A command whose outlook is looked for, and the block at which it was found.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
@@ -34,6 +37,11 @@ pub(super) struct Question<'a> {
     pub(super) command: &'a ChainCommand,
     pub(super) action: &'a ContractCall,
     pub(super) head: &'a BlockHead,
+}
+
+/// Such a command is looked at by itself.
+pub(super) fn may_be_refused_in_blocks(row: &CommandRow) -> bool {
+    matches!(row.kind, CommandKind::Create | CommandKind::Swap) && i64::from(row.tries) >= REFUSED_MAX
 }
 
 /// Whether the command releases or returns what a filled lock has.
@@ -97,6 +105,10 @@ impl Relayer {
             let message = format!("its last second, {}, is over by the service's clock", transfer.not_after);
             now = Outlook::Never { code: outlook::rejected(command), message };
         }
+        if now == Outlook::Possible && self.is_refused_in_blocks(row, command).await? {
+            let message = "the wallet confirms the permit in simulations and not in blocks".to_owned();
+            return Ok(Outlook::Never { code: "permit_refused", message });
+        }
         let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations.max(1)).0);
         if matches!(now, Outlook::NotYet(_) | Outlook::Blocked(_)) && releases(command) {
             return Ok(self.doubt(question, deep, now).await);
@@ -118,6 +130,23 @@ impl Relayer {
             | Outlook::Undeposited(_)
             | Outlook::Blocked(_) => Ok(Outlook::NotYet("a refusal that is not confirmed yet".to_owned())),
         }
+    }
+
+    /// Whether a contract pays that has let several transactions fail.
+    async fn is_refused_in_blocks(
+        &self,
+        row: &CommandRow,
+        command: &ChainCommand,
+    ) -> Result<bool, RelayError> {
+        let Some((maker, Some(_))) = maker_of(command).filter(|_| may_be_refused_in_blocks(row)) else {
+            return Ok(false);
+        };
+        let failures = store::count_failures(&mut *self.pool.acquire().await?, row.id).await?;
+        if failures < REFUSED_MAX {
+            return Ok(false);
+        }
+        let code: Bytes = self.provider().raw_request("eth_getCode".into(), (maker, "latest")).await?;
+        Ok(!code.is_empty())
     }
 
     /// A filled lock's funds are owed, so that it is given up only when more than half of the endpoints say that its

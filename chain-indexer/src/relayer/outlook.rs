@@ -221,7 +221,12 @@ fn judge_permit(command: &ChainCommand, error: Permit::PermitErrors) -> Outlook 
             code: "permit_nonce_used",
             message: format!("permit nonce {} is used, the wallet's next is {}", e.given, e.expected),
         },
+        E::SignatureRefused(e) => Outlook::Never {
+            code: "permit_refused",
+            message: format!("the wallet {} does not confirm the permit's signature", e.owner),
+        },
         E::SafeERC20FailedOperation(_) => Outlook::Blocked("the token refused the transfer".to_owned()),
+        E::CheckOutOfGas(_) => Outlook::Blocked(format!("{error:?}")),
         // The signed values do not change, so these refusals are permanent.
         error @ (E::AmountAbovePermit(_)
         | E::ECDSAInvalidSignature(_)
@@ -230,6 +235,7 @@ fn judge_permit(command: &ChainCommand, error: Permit::PermitErrors) -> Outlook 
         | E::InvalidShortString(_)
         | E::InvalidSigner(_)
         | E::NotSpender(_)
+        | E::TooManyInvalidated(_)
         | E::StringTooLong(_)) => {
             Outlook::Never { code: rejected(command), message: format!("the permit was refused: {error:?}") }
         }

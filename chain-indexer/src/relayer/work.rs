@@ -4,6 +4,7 @@ use super::action::{self, ContractCall};
 use super::apart::{Failed, Part, REST};
 use super::batch::{self, ShortOfGas};
 use super::look::Question;
+use super::look::may_be_refused_in_blocks;
 use super::outlook::Outlook;
 use super::plan::{self, Room};
 use super::{RelayError, Relayer, Turn};
@@ -210,6 +211,7 @@ impl Relayer {
         room: Room,
         alone: &mut Vec<Item>,
     ) -> Result<bool, RelayError> {
+        alone.extend(items.extract_if(.., |item| may_be_refused_in_blocks(&item.row)));
         items.sort_by_key(|item| item.nonce);
         items.truncate(room.items);
         let mut open = vec![self.sift(scene.turn.head, kind, items, room, alone).await?];

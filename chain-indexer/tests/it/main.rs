@@ -13,6 +13,7 @@ mod catching_up;
 mod checkup;
 mod coin;
 mod commands;
+mod contract_wallets;
 mod contracts;
 mod delivery;
 mod deposits;

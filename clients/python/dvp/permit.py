@@ -50,7 +50,7 @@ def sign_permit(chain: Chain, now: float, asset: AssetDescriptor, amount_minor: 
     data = permit_typed_data(chain, token, str(amount_minor), nonce, until)
     signed = sign(data)
     signature = signed if isinstance(signed, str) else "0x" + bytes(signed).hex()
-    if not re.fullmatch("0x[0-9a-fA-F]{130}", signature):
-        raise DvpError("the signer gives no signature of 65 bytes")
+    if not re.fullmatch("0x([0-9a-fA-F]{2}){65,2048}", signature):
+        raise DvpError("the signer gives no signature of 65 bytes or more")
     return {"token": token, "amountMinor": str(amount_minor), "spender": chain["contracts"]["escrow"],
             "nonce": nonce, "deadline": until, "signature": signature}

@@ -1669,7 +1669,7 @@ export interface components {
          * @description The codes of failures that the service gives itself; docs/reasons.md explains each.
          * @enum {string}
          */
-        FailureCode: "cancelled" | "expired" | "no_liquidity" | "below_minimum_output" | "above_maximum_input" | "screening_refused" | "price_lapsed" | "insufficient_funds" | "permit_expired" | "permit_nonce_used" | "lock_rejected" | "swap_rejected" | "conversion_failed" | "conversion_given_up" | "lock_refunded" | "lock_lost" | "fill_deadline_near" | "timelock_near" | "fill_rejected" | "transfer_rejected" | "payout_not_served" | "currency_not_served_by_rail" | "payment_type_not_accepted" | "amount_over_rail_limit" | "amount_not_accepted" | "amount_unwritable" | "reference_unwritable" | "payer_address_missing" | "beneficiary_unknown" | "beneficiary_not_verified" | "beneficiary_disabled" | "beneficiary_currency_mismatch" | "beneficiary_details_missing" | "beneficiary_details_rejected" | "beneficiary_name_unwritable" | "beneficiary_address_missing" | "beneficiary_address_unwritable" | "beneficiary_account_invalid" | "beneficiary_account_closed" | "beneficiary_account_blocked" | "beneficiary_bank_missing" | "beneficiary_bank_invalid" | "payee_not_matched" | "regulatory_details_missing" | "rail_funds_insufficient" | "rail_closed" | "order_rejected_by_bank" | "payment_rejected_by_bank" | "payment_recalled";
+        FailureCode: "cancelled" | "expired" | "no_liquidity" | "below_minimum_output" | "above_maximum_input" | "screening_refused" | "price_lapsed" | "insufficient_funds" | "permit_expired" | "permit_nonce_used" | "permit_refused" | "lock_rejected" | "swap_rejected" | "conversion_failed" | "conversion_given_up" | "lock_refunded" | "lock_lost" | "fill_deadline_near" | "timelock_near" | "fill_rejected" | "transfer_rejected" | "payout_not_served" | "currency_not_served_by_rail" | "payment_type_not_accepted" | "amount_over_rail_limit" | "amount_not_accepted" | "amount_unwritable" | "reference_unwritable" | "payer_address_missing" | "beneficiary_unknown" | "beneficiary_not_verified" | "beneficiary_disabled" | "beneficiary_currency_mismatch" | "beneficiary_details_missing" | "beneficiary_details_rejected" | "beneficiary_name_unwritable" | "beneficiary_address_missing" | "beneficiary_address_unwritable" | "beneficiary_account_invalid" | "beneficiary_account_closed" | "beneficiary_account_blocked" | "beneficiary_bank_missing" | "beneficiary_bank_invalid" | "payee_not_matched" | "regulatory_details_missing" | "rail_funds_insufficient" | "rail_closed" | "order_rejected_by_bank" | "payment_rejected_by_bank" | "payment_recalled";
         /**
          * @description `deducted`: taken from the amount; `absorbed`: paid by the service, charged to nobody.
          * @enum {string}
@@ -2188,7 +2188,7 @@ export interface components {
             deadline: number;
             /** @description The wallet's next nonce: `nonces(wallet)` of the permit contract, plus its accepted intents that wait for their lock. */
             nonce: string;
-            /** @description 65 bytes of hex: `r`, `s` and `v`. */
+            /** @description Hex. Of an account 65 bytes: `r`, `s` and `v`. Of a `user` that is a contract what it confirms by ERC-1271, at most 2048 bytes. */
             signature: string;
             /** @description The escrow of the token's chain, `contracts.escrow` of `GET /v1/chains`. */
             spender: string;

@@ -75,7 +75,7 @@ export async function signPermit(
   const deadline = options.deadline ?? Math.floor(nowMs / 1_000) + 6 * 3_600
   const data = permitTypedData(chain, asset.address, String(options.amountMinor), String(nonce), deadline)
   const signature = await sign(data)
-  if (!/^0x[0-9a-fA-F]{130}$/.test(signature)) throw new DvpError('the signer gives no signature of 65 bytes')
+  if (!/^0x([0-9a-fA-F]{2}){65,2048}$/.test(signature)) throw new DvpError('the signer gives no signature of 65 bytes or more')
   const { token, amount, spender } = data.message
   return { token, amountMinor: amount, spender, nonce: data.message.nonce, deadline, signature }
 }

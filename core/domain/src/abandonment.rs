@@ -3,7 +3,7 @@
 //!
 //! | what | counted for |
 //! |---|---|
-//! | an accepted order whose wallet no longer pays: balance, allowance, permit nonce or deposit are gone | its wallet, its partner |
+//! | an accepted order whose wallet no longer pays: balance, allowance, permit nonce or deposit are gone, or a contract takes its signature back | its wallet, its partner |
 //! | an accepted order that is cancelled while screening holds it | its wallet, its partner |
 //! | the output that an unused firm quote holds, times the time for which it holds it | its partner, at that provider |
 //!
@@ -33,7 +33,7 @@ impl Abandoned {
     pub fn of_step(next: &State, was_held: bool, deposits: bool) -> Option<Self> {
         // What the wallet's owner alone decides: a deposit that was there can be taken back.
         let unfunded = |code: &str| match code {
-            "insufficient_funds" | "permit_nonce_used" => true,
+            "insufficient_funds" | "permit_nonce_used" | "permit_refused" => true,
             "lock_rejected" | "swap_rejected" => deposits,
             _ => false,
         };
@@ -150,6 +150,7 @@ mod tests {
         for (next, was_held, counted) in [
             (failed(Stage::Intent, "insufficient_funds"), false, Some(Abandoned::Unfunded)),
             (failed(Stage::Intent, "permit_nonce_used"), false, Some(Abandoned::Unfunded)),
+            (failed(Stage::Intent, "permit_refused"), false, Some(Abandoned::Unfunded)),
             (failed(Stage::Intent, "lock_rejected"), false, None),
             (failed(Stage::Intent, "permit_expired"), false, None),
             (failed(Stage::Intent, "screening_refused"), true, None),

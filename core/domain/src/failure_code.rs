@@ -16,6 +16,7 @@ names! {
         InsufficientFunds = "insufficient_funds",
         PermitExpired = "permit_expired",
         PermitNonceUsed = "permit_nonce_used",
+        PermitRefused = "permit_refused",
         LockRejected = "lock_rejected",
         SwapRejected = "swap_rejected",
         ConversionFailed = "conversion_failed",

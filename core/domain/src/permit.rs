@@ -1,7 +1,8 @@
 //! The checks of a permit (spec sections 2.5 and 7): 400 `INVALID_PERMIT`, before anything is reserved.
 //!
 //! [`form_defect`] needs the request alone and comes first. The signer and the nonce follow and, once the order is
-//! priced, the wallet's funds less its pending orders.
+//! priced, the wallet's funds less its pending orders. A wallet that is a contract is asked about its signature
+//! (ERC-1271).
 
 use crate::address::Address;
 use crate::asset::AssetType;
@@ -15,7 +16,7 @@ pub enum PermitDefect {
     Unneeded,
     #[error("permit.token differs from inputAsset.address")]
     Token,
-    #[error("permit.signature is not a 65-byte hex value")]
+    #[error("permit.signature is not a 65-byte hex value (of a user that is a contract: 65 to 2,048 bytes)")]
     SignatureLength,
     #[error("permit.signature ends in a v that is neither 0, 1, 27 nor 28")]
     SignatureV,
@@ -33,6 +34,8 @@ pub enum PermitDefect {
     Deadline,
     #[error("permit.signature does not recover to user")]
     Signer,
+    #[error("permit.signature is not confirmed by user, which is a contract (isValidSignature of ERC-1271)")]
+    Unconfirmed,
     #[error("permit.nonce was used before: the wallet's next is {next}")]
     NonceUsed { next: u128 },
     #[error("permit.nonce is held by another live intent: the wallet's next is {next}")]
@@ -60,9 +63,12 @@ impl PermitDefect {
         match self {
             Self::Unneeded => "permit",
             Self::Token | Self::Balance { .. } | Self::Allowance { .. } => "permit.token",
-            Self::SignatureLength | Self::SignatureV | Self::SignatureS | Self::Signer | Self::Published => {
-                "permit.signature"
-            }
+            Self::SignatureLength
+            | Self::SignatureV
+            | Self::SignatureS
+            | Self::Signer
+            | Self::Unconfirmed
+            | Self::Published => "permit.signature",
             Self::Amount => "permit.amountMinor",
             Self::Spender { .. } | Self::Replaced { .. } => "permit.spender",
             Self::Deadline => "permit.deadline",
@@ -71,8 +77,8 @@ impl PermitDefect {
     }
 }
 
-/// The defect of the permit's form: the contract's three cases, the signature's last byte and its `s`, the spender and
-/// the deadline. `escrows`: of the contracts that take new orders, and of those before them.
+/// The defect of the permit's form: the contract's three cases, the spender and the deadline. Of the signature only what
+/// no wallet can sign. `escrows`: of the contracts that take new orders, and of those before them.
 pub fn form_defect<'a>(
     request: &IntentRequest,
     (escrow, earlier): (&str, impl IntoIterator<Item = &'a str>),
@@ -86,8 +92,8 @@ pub fn form_defect<'a>(
     if request.input_asset.address.as_ref().is_some_and(|address| !same(address, &permit.token)) {
         return Some(PermitDefect::Token);
     }
-    if let Err(defect) = signature(permit) {
-        return Some(defect);
+    if signature_bytes(permit).is_none() {
+        return Some(PermitDefect::SignatureLength);
     }
     if let Bounds::ExactInput { input, .. } = request.bounds
         && permit.amount_minor < input
@@ -108,19 +114,29 @@ pub fn form_defect<'a>(
     None
 }
 
-/// A permit's signature as the permit contract accepts it: `v` is 27 or 28, `s` is not above half of the curve's order.
+/// The bytes of an account's signature.
+const ACCOUNT_BYTES: usize = 65;
+/// The longest signature of a contract: some thirty owners, which is as many as it can check within its gas.
+const SIGNATURE_BYTES_MAX: usize = 2048;
+/// The longest signature as text: `0x` and two digits a byte.
+pub const SIGNATURE_TEXT_MAX: usize = 2 + SIGNATURE_BYTES_MAX * 2;
+
+/// The signature as it was given. Only a contract's may be longer than 65 bytes.
+pub fn signature_bytes(permit: &Permit) -> Option<Vec<u8>> {
+    let digits = permit.signature.strip_prefix("0x").unwrap_or(&permit.signature);
+    let is_in_bounds = (ACCOUNT_BYTES * 2..=SIGNATURE_BYTES_MAX * 2).contains(&digits.len());
+    if is_in_bounds { hex::decode(digits).ok() } else { None }
+}
+
+/// The signature of an account's key as the permit contract accepts it: `v` is 27 or 28, `s` is not above half of the
+/// curve's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PermitSignature([u8; 65]);
+pub struct PermitSignature([u8; ACCOUNT_BYTES]);
 
 impl PermitSignature {
     /// `r`, `s`, `v`.
-    pub const fn as_bytes(&self) -> &[u8; 65] {
+    pub const fn as_bytes(&self) -> &[u8; ACCOUNT_BYTES] {
         &self.0
-    }
-
-    /// `0x` and 130 lowercase hex digits.
-    pub fn to_hex(self) -> String {
-        format!("0x{}", hex::encode(self.0))
     }
 }
 
@@ -130,12 +146,12 @@ const S_MAX: [u8; 32] = [
     0x57, 0x6e, 0x73, 0x57, 0xa4, 0x50, 0x1d, 0xdf, 0xe9, 0x2f, 0x46, 0x68, 0x1b, 0x20, 0xa0,
 ];
 
-/// Reads the signature. Wallets write the recovery id as 0 and 1 or as 27 and 28, and both become 27 and 28; any other
-/// `v`, those of EIP-155 among them, would revert in the contract. So would a high `s`, which is a second signature
-/// for the same permit.
+/// Reads the signature of an account's key. Wallets write the recovery id as 0 and 1 or as 27 and 28, and both become 27
+/// and 28; any other `v`, those of EIP-155 among them, would revert in the contract. So would a high `s`, which is a
+/// second signature for the same permit.
 pub fn signature(permit: &Permit) -> Result<PermitSignature, PermitDefect> {
     let digits = permit.signature.strip_prefix("0x").unwrap_or(&permit.signature);
-    let mut bytes = [0_u8; 65];
+    let mut bytes = [0_u8; ACCOUNT_BYTES];
     hex::decode_to_slice(digits, &mut bytes).map_err(|_| PermitDefect::SignatureLength)?;
     let [rs @ .., v] = &mut bytes;
     *v = match *v {
@@ -189,12 +205,29 @@ mod tests {
     fn a_signature_is_65_bytes_of_hex_with_or_without_its_prefix() {
         let digits = format!("{}1b", "Ab".repeat(64));
         let low = digits.replace("AbAb", "0a0B");
-        let read = |text: &str| signature(&permit(text)).map(PermitSignature::to_hex);
-        assert_eq!(read(&low), Ok(format!("0x{}", low.to_lowercase())));
+        let read = |text: &str| signature(&permit(text)).map(|signature| hex::encode(signature.as_bytes()));
+        assert_eq!(read(&low), Ok(low.to_lowercase()));
         assert_eq!(read(&format!("0x{low}")), read(&low));
         for wrong in ["", "0x", &low[2..], &format!("{low}00"), &low.replace('B', "g"), &format!("0x0x{low}")]
         {
             assert_eq!(read(wrong), Err(PermitDefect::SignatureLength), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_contracts_signature_may_be_longer_and_is_kept_as_it_is() {
+        let read = |text: &str| signature_bytes(&permit(text));
+        assert_eq!(read(&format!("0x{}", "00".repeat(130))), Some(vec![0; 130]));
+        assert_eq!(read(&"Ff".repeat(2048)), Some(vec![0xff; 2048]));
+        for wrong in [
+            "".to_owned(),
+            "0x".to_owned(),
+            "00".repeat(64),
+            "00".repeat(2049),
+            "0".repeat(131),
+            "zz".repeat(65),
+        ] {
+            assert_eq!(read(&wrong), None, "{}", wrong.len());
         }
     }
 }

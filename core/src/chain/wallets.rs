@@ -7,12 +7,15 @@
 //! ```
 //!
 //! Each chain has a cache of its own, with its own limits: a chain whose node does not answer delays no other chain's
-//! orders. An order waits for the node only when its wallet is unknown. A look-up is requested only after the wallet's
-//! signature on the order's permit was verified. When the node does not answer, cached data expires at [`AGE_MAX`], and
-//! orders that need it are refused after [`LOOK_UP_WITHIN`].
+//! orders. An order waits for the node only when its wallet is unknown. A look-up of an account's data is requested only
+//! after its signature on the order's permit was verified. When the node does not answer, cached data expires at
+//! [`AGE_MAX`], and orders that need it are refused after [`LOOK_UP_WITHIN`].
+//!
+//! A signature that is not the account's may be a contract's: then the look-up asks the contract first, with each order.
+//! Its answer is as old as the order may wait after it, [`AGE_MAX`] at most, and the lock asks again.
 //!
 //! Kept by `core/tests/it/wallets.rs::an_order_of_a_known_wallet_is_decided_while_the_node_is_frozen` and
-//! `core/tests/it/wallets.rs::the_node_is_not_queried_about_unsigned_wallets`.
+//! `core/tests/it/wallets.rs::the_data_of_unsigned_wallets_is_not_read`.
 
 pub(crate) mod pending;
 mod table;
@@ -33,7 +36,9 @@ use tracing::{info, warn};
 
 pub use self::table::AGE_MAX;
 use self::table::{Dated, Table, WALLETS_MAX};
-use crate::chain::{ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReaders};
+use crate::chain::{
+    ChainUnavailable, Confirmation, SignedHash, WalletFacts, WalletKey, WalletReader, WalletReaders,
+};
 
 /// The polling interval of the latest block.
 const ROUND_EVERY: Duration = Duration::from_secs(1);
@@ -47,7 +52,7 @@ const BATCHES_AT_ONCE: usize = 4;
 /// Wallets of a batch that fails that are read by themselves at once, and the time limit of a batch or a wallet.
 const SINGLES_AT_ONCE: usize = 8;
 const READ_WITHIN: Duration = Duration::from_secs(4);
-/// The time limit of an order's look-up, including the wait for a permit of the semaphore.
+/// The time limit of an order's look-up, including the wait for its turn.
 pub const LOOK_UP_WITHIN: Duration = Duration::from_secs(8);
 /// Concurrent look-ups of one partner.
 const PARTNER_AT_ONCE: usize = 8;
@@ -57,8 +62,31 @@ const _: () = assert!(PARTNER_AT_ONCE < ALL_AT_ONCE, "one partner does not occup
 /// Look-ups of one partner in progress or waiting; further orders are refused immediately.
 const PARTNER_WAITING_MAX: usize = 1024;
 
-/// A look-up in progress, shared by all tasks that wait for the same wallet. It continues even if no task waits.
-pub type LookUp = Shared<BoxFuture<'static, Result<WalletFacts, ChainUnavailable>>>;
+/// What an order needs to know of the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Question {
+    pub wallet: WalletKey,
+    /// The wallet has to confirm this first.
+    pub signed: Option<SignedHash>,
+}
+
+impl From<&WalletKey> for Question {
+    fn from(wallet: &WalletKey) -> Self {
+        Self { wallet: wallet.clone(), signed: None }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LookedUp {
+    Facts(WalletFacts),
+    /// The wallet did not confirm the signature.
+    Unconfirmed {
+        is_contract: bool,
+    },
+}
+
+/// A look-up in progress, shared by all tasks that wait for the same answer. It continues even if no task waits.
+pub type LookUp = Shared<BoxFuture<'static, Result<LookedUp, ChainUnavailable>>>;
 
 /// The wallet caches of all chains. Cheap to clone.
 #[derive(Clone)]
@@ -75,7 +103,7 @@ struct Inner {
 
 struct PartnerLookUps {
     places: Arc<Semaphore>,
-    waiting: HashMap<WalletKey, LookUp>,
+    waiting: HashMap<Question, LookUp>,
 }
 
 impl Wallets {
@@ -96,9 +124,10 @@ impl Wallets {
     }
 
     /// Queries the chain about a wallet, or joins the partner's query in progress.
-    pub fn look_up(&self, partner_id: &str, wallet: &WalletKey) -> LookUp {
-        let Some(inner) = self.chains.get(&wallet.chain_id) else {
-            let unknown = Err(ChainUnavailable(format!("no chain {} is configured", wallet.chain_id)));
+    pub fn look_up(&self, partner_id: &str, question: &Question) -> LookUp {
+        let chain_id = question.wallet.chain_id;
+        let Some(inner) = self.chains.get(&chain_id) else {
+            let unknown = Err(ChainUnavailable(format!("no chain {chain_id} is configured")));
             return std::future::ready(unknown).boxed().shared();
         };
         let mut under_way = inner.under_way.lock();
@@ -106,7 +135,7 @@ impl Wallets {
             places: Arc::new(Semaphore::new(PARTNER_AT_ONCE)),
             waiting: HashMap::new(),
         });
-        if let Some(look_up) = of_partner.waiting.get(wallet) {
+        if let Some(look_up) = of_partner.waiting.get(question) {
             return look_up.clone();
         }
         if of_partner.waiting.len() >= PARTNER_WAITING_MAX {
@@ -116,14 +145,14 @@ impl Wallets {
             return std::future::ready(refused).boxed().shared();
         }
         let places = Arc::clone(&of_partner.places);
-        let task =
-            Task { inner: Arc::clone(inner), partner_id: partner_id.to_owned(), wallet: wallet.clone() };
+        let inner = Arc::clone(inner);
+        let task = Task { inner, partner_id: partner_id.to_owned(), question: question.clone() };
         gauge!("dvp_wallet_look_ups_waiting").increment(1.0);
         // A separate task, so that a caller that stops waiting does not cancel it for the others.
         let requested = tokio::spawn(async move { task.run(&places).await });
         let lost = |_| Err(ChainUnavailable("the look-up ended without an answer".to_owned()));
         let look_up = requested.map(move |done| done.unwrap_or_else(lost)).boxed().shared();
-        of_partner.waiting.insert(wallet.clone(), look_up.clone());
+        of_partner.waiting.insert(question.clone(), look_up.clone());
         look_up
     }
 
@@ -249,34 +278,43 @@ fn item_of(WalletKey { chain_id, owner, token }: &WalletKey) -> String {
 struct Task {
     inner: Arc<Inner>,
     partner_id: String,
-    wallet: WalletKey,
+    question: Question,
 }
 
 impl Task {
-    async fn run(self, places: &Semaphore) -> Result<WalletFacts, ChainUnavailable> {
+    async fn run(self, places: &Semaphore) -> Result<LookedUp, ChainUnavailable> {
         let found = tokio::time::timeout(LOOK_UP_WITHIN, self.ask(places)).await;
         let found = found.unwrap_or_else(|_| Err(ChainUnavailable("no answer in time".to_owned())));
         match &found {
-            Ok(_) => count("found"),
+            Ok(LookedUp::Facts(_)) => count("found"),
+            Ok(LookedUp::Unconfirmed { .. }) => count("unconfirmed"),
             Err(error) => {
-                warn!(%error, wallet = self.wallet.owner, partner = self.partner_id, "wallet look-up failed");
+                warn!(%error, wallet = self.question.wallet.owner, partner = self.partner_id, "wallet look-up failed");
                 count("unavailable");
             }
         }
         found
     }
 
-    async fn ask(&self, places: &Semaphore) -> Result<WalletFacts, ChainUnavailable> {
+    async fn ask(&self, places: &Semaphore) -> Result<LookedUp, ChainUnavailable> {
         let closed = |_| ChainUnavailable("the service is stopping".to_owned());
         let _of_partner = places.acquire().await.map_err(closed)?;
         let _of_all = self.inner.places.acquire().await.map_err(closed)?;
+        let Question { wallet, signed } = &self.question;
+        if let Some(signed) = signed {
+            match self.inner.reader.confirm(&wallet.owner, signed).await? {
+                Confirmation::Confirmed => {}
+                Confirmation::Refused => return Ok(LookedUp::Unconfirmed { is_contract: true }),
+                Confirmation::NoContract => return Ok(LookedUp::Unconfirmed { is_contract: false }),
+            }
+        }
         let requested_at = Instant::now();
-        let reading = self.inner.reader.read(std::slice::from_ref(&self.wallet)).await?;
+        let reading = self.inner.reader.read(std::slice::from_ref(wallet)).await?;
         let facts = reading.facts.first().copied();
         let facts = facts.ok_or_else(|| ChainUnavailable("an answer without the wallet".to_owned()))?;
         let dated = Dated { facts, head: reading.head, requested_at };
-        self.inner.table.lock().insert(&self.partner_id, self.wallet.clone(), dated, Instant::now());
-        Ok(facts)
+        self.inner.table.lock().insert(&self.partner_id, wallet.clone(), dated, Instant::now());
+        Ok(LookedUp::Facts(facts))
     }
 }
 
@@ -285,7 +323,7 @@ impl Drop for Task {
         gauge!("dvp_wallet_look_ups_waiting").decrement(1.0);
         let mut under_way = self.inner.under_way.lock();
         if let Entry::Occupied(mut of_partner) = under_way.entry(std::mem::take(&mut self.partner_id)) {
-            of_partner.get_mut().waiting.remove(&self.wallet);
+            of_partner.get_mut().waiting.remove(&self.question);
             if of_partner.get().waiting.is_empty() {
                 of_partner.remove();
             }

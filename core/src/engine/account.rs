@@ -11,11 +11,12 @@ use dvp_store::orders::executions;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::permits;
 use dvp_store::partners::requests::{self, LoggedRequest};
-use futures_util::future::{FutureExt as _, ready, try_join_all};
+use futures_util::future::try_join_all;
 use uuid::Uuid;
 
+use crate::chain::wallets::LookedUp;
 use crate::chain::wallets::pending::PendingPermits;
-use crate::chain::{WalletFacts, WalletKey};
+use crate::chain::{ChainUnavailable, WalletFacts, WalletKey};
 use crate::context::ChainConfig;
 use crate::engine::{Engine, EngineError};
 
@@ -91,9 +92,12 @@ impl Engine {
                 AssetKind::Erc20 { .. } | AssetKind::Native { .. } | AssetKind::Fiat { .. } => None,
             })
             .collect();
-        let read = |key| match self.wallets.find(&tenant.partner_id, key) {
-            Some(facts) => ready(Ok(facts)).left_future(),
-            None => self.wallets.look_up(&tenant.partner_id, key).right_future(),
+        let read = async |key: &WalletKey| match self.wallets.find(&tenant.partner_id, key) {
+            Some(facts) => Ok(facts),
+            None => match self.wallets.look_up(&tenant.partner_id, &key.into()).await? {
+                LookedUp::Facts(facts) => Ok(facts),
+                LookedUp::Unconfirmed { .. } => Err(ChainUnavailable("no data of the wallet".to_owned())),
+            },
         };
         let facts = try_join_all(tokens.iter().map(|(_, key)| read(key))).await?;
         let nonce = facts.iter().map(|facts| facts.nonce).max().unwrap_or_default();

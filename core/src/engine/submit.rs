@@ -1,5 +1,6 @@
 //! Submission: the permit is checked, then the intent is queued for the writer.
 
+use dvp_domain::address::Address;
 use dvp_domain::asset::AssetKind;
 use dvp_domain::intent::{IntentRequest, Permit};
 use dvp_domain::permit::{self, PermitDefect};
@@ -11,7 +12,8 @@ use tracing::{Instrument, debug_span, info, info_span};
 use super::error::EngineError;
 use super::{Engine, flow};
 use crate::chain::permit::Signer;
-use crate::chain::{WalletFacts, WalletKey};
+use crate::chain::wallets::{LookedUp, Question};
+use crate::chain::{SignedHash, WalletFacts, WalletKey};
 use crate::context::ContractSet;
 use crate::trace::{self, SPANS};
 use crate::writer::{
@@ -33,8 +35,33 @@ pub struct SubmitCommand {
 #[derive(Debug)]
 pub enum PermitCheck {
     Judged(JudgedPermit),
-    /// The permit is well formed and signed by its wallet; no fresh data of the wallet is cached.
-    UnknownWallet(WalletKey),
+    /// The permit is well formed. It is signed by its wallet, and no fresh data of the wallet is cached; or the wallet has
+    /// to confirm it.
+    Unknown(UnknownWallet),
+}
+
+/// A permit that is judged after a look-up.
+#[derive(Debug, Clone)]
+pub struct UnknownWallet {
+    pub question: Question,
+    /// The signature's, if the wallet is no contract.
+    defect: PermitDefect,
+}
+
+impl UnknownWallet {
+    /// The permit by the chain's answer.
+    pub fn judged(self, answer: LookedUp) -> JudgedPermit {
+        let Question { wallet, signed } = self.question;
+        match answer {
+            LookedUp::Facts(facts) => {
+                JudgedPermit { by_contract: signed.is_some(), ..JudgedPermit::of_wallet(wallet, facts) }
+            }
+            LookedUp::Unconfirmed { is_contract } => JudgedPermit::without_wallet(Err(match is_contract {
+                true => PermitDefect::Unconfirmed,
+                false => self.defect,
+            })),
+        }
+    }
 }
 
 /// The result of [`Engine::check_permit`], with the cached data of the wallet.
@@ -42,16 +69,18 @@ pub enum PermitCheck {
 pub struct JudgedPermit {
     verdict: Result<Option<WalletFacts>, PermitDefect>,
     wallet: Option<WalletKey>,
+    /// The signature is a contract's.
+    by_contract: bool,
 }
 
 impl JudgedPermit {
     const fn without_wallet(verdict: Result<Option<WalletFacts>, PermitDefect>) -> Self {
-        Self { verdict, wallet: None }
+        Self { verdict, wallet: None, by_contract: false }
     }
 
     /// The wallet's other pending orders are read when the intent is decided.
-    pub const fn of_wallet(wallet: WalletKey, facts: WalletFacts) -> Self {
-        Self { verdict: Ok(Some(facts)), wallet: Some(wallet) }
+    const fn of_wallet(wallet: WalletKey, facts: WalletFacts) -> Self {
+        Self { verdict: Ok(Some(facts)), wallet: Some(wallet), by_contract: false }
     }
 
     /// The wallet that pays and its data, where there is one.
@@ -66,12 +95,16 @@ impl JudgedPermit {
     }
 }
 
-/// The signature is stored, and sent to the chain, in the form that the permit contract accepts.
-fn normalise_signature(request: &mut IntentRequest) {
-    if let Some(permit) = &mut request.permit
-        && let Ok(signature) = permit::signature(permit)
-    {
-        permit.signature = signature.to_hex();
+/// The signature is stored, and sent to the chain, in the form that the permit contract accepts: `0x` and lowercase hex. A
+/// contract's keeps its bytes.
+fn normalise_signature(request: &mut IntentRequest, by_contract: bool) {
+    let Some(permit) = &mut request.permit else { return };
+    let bytes = match by_contract {
+        true => permit::signature_bytes(permit),
+        false => permit::signature(permit).ok().map(|signature| signature.as_bytes().to_vec()),
+    };
+    if let Some(bytes) = bytes {
+        permit.signature = format!("0x{}", hex::encode(bytes));
     }
 }
 
@@ -141,8 +174,24 @@ impl Engine {
                 chain.permit.signer(&permit).as_ref().is_some_and(is_users)
             };
             let right = chain.taking.escrow.to_ascii_lowercase().parse().ok();
-            let right = right.filter(|_| chain.ending.iter().any(for_earlier));
-            return refused(right.map_or(PermitDefect::Signer, |escrow| PermitDefect::Replaced { escrow }));
+            if let Some(escrow) = right.filter(|_| chain.ending.iter().any(for_earlier)) {
+                return refused(PermitDefect::Replaced { escrow });
+            }
+            let defect = permit::signature(permit).err().unwrap_or(PermitDefect::Signer);
+            let is_address = request.user.parse::<Address>().is_ok();
+            if is_address && token.is_some() && chain.halt.is_halted() {
+                return fine;
+            }
+            let digest = chain.permit.digest(permit).filter(|_| is_address);
+            let signed = digest.zip(permit::signature_bytes(permit));
+            let wallet = self.wallet_key(request);
+            return match (signed, wallet) {
+                (Some((digest, signature)), Some(wallet)) => {
+                    let question = Question { wallet, signed: Some(SignedHash { digest, signature }) };
+                    PermitCheck::Unknown(UnknownWallet { question, defect })
+                }
+                _ => refused(defect),
+            };
         }
         // The chain is queried about registered tokens only; any other token cannot be locked. A halted chain takes no
         // order, and its nodes are not waited for.
@@ -152,19 +201,27 @@ impl Engine {
         self.wallet_of(tenant, request).unwrap_or(fine)
     }
 
-    /// What is known of the wallet that pays for an intent whose permit was checked. `None`: no wallet does.
-    pub(crate) fn wallet_of(&self, tenant: &Tenant, request: &IntentRequest) -> Option<PermitCheck> {
+    /// The wallet that pays for an intent with a permit.
+    fn wallet_key(&self, request: &IntentRequest) -> Option<WalletKey> {
         request.permit.as_ref()?;
         let asset = self.context.registry.resolve(&request.input_asset)?;
         let AssetKind::Erc20 { address, .. } = &asset.kind else { return None };
-        let wallet = WalletKey {
+        Some(WalletKey {
             chain_id: self.context.chain_of_input(request).chain_id,
             owner: request.user.to_ascii_lowercase(),
             token: address.to_ascii_lowercase(),
-        };
+        })
+    }
+
+    /// What is known of the wallet that pays for an intent whose permit was checked. `None`: no wallet does.
+    pub(crate) fn wallet_of(&self, tenant: &Tenant, request: &IntentRequest) -> Option<PermitCheck> {
+        let wallet = self.wallet_key(request)?;
         Some(match self.wallets.find(&tenant.partner_id, &wallet) {
             Some(facts) => PermitCheck::Judged(JudgedPermit::of_wallet(wallet, facts)),
-            None => PermitCheck::UnknownWallet(wallet),
+            None => PermitCheck::Unknown(UnknownWallet {
+                question: Question { wallet, signed: None },
+                defect: PermitDefect::Signer,
+            }),
         })
     }
 
@@ -175,9 +232,9 @@ impl Engine {
         async {
             let permit = match self.check_permit(&command.tenant, &command.request, None) {
                 PermitCheck::Judged(permit) => permit,
-                PermitCheck::UnknownWallet(wallet) => {
-                    let facts = self.wallets.look_up(&command.tenant.partner_id, &wallet).await?;
-                    JudgedPermit::of_wallet(wallet, facts)
+                PermitCheck::Unknown(unknown) => {
+                    let answer = self.wallets.look_up(&command.tenant.partner_id, &unknown.question).await?;
+                    unknown.judged(answer)
                 }
             };
             let pending = self.begin_submit(command, permit).await?;
@@ -203,7 +260,7 @@ impl Engine {
         let work = match permit.verdict {
             Err(defect) => Work::Refuse(Refusal::InvalidPermit(defect)),
             Ok(facts) => {
-                normalise_signature(&mut request);
+                normalise_signature(&mut request, permit.by_contract);
                 let wallet = permit.wallet.zip(facts).map(|(key, facts)| KnownWallet { key, facts });
                 Work::Submit(Box::new(Submission {
                     tenant,

@@ -158,10 +158,10 @@ async fn prepare(engine: &Engine, execution: Execution) -> Result<FillAttempt, A
     let wallet = match engine.wallet_of(&tenant, &execution.terms.request) {
         None => None,
         Some(PermitCheck::Judged(judged)) => judged.known_wallet(),
-        Some(PermitCheck::UnknownWallet(key)) => {
-            let look_up = engine.wallets().look_up(&tenant.partner_id, &key);
+        Some(PermitCheck::Unknown(unknown)) => {
+            let look_up = engine.wallets().look_up(&tenant.partner_id, &unknown.question);
             match tokio::time::timeout(WALLET_WITHIN, look_up).await {
-                Ok(Ok(facts)) => Some(KnownWallet { key, facts }),
+                Ok(Ok(answer)) => unknown.judged(answer).known_wallet(),
                 Ok(Err(_)) | Err(_) => return Err(Attempted::Postponed("wallet_unknown")),
             }
         }

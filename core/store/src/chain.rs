@@ -27,12 +27,12 @@ pub use index::{
 pub use relay::{
     AccountState, ChainFees, CommandFilter, CommandRow, CommandState, CommandView, Load, NewSlot,
     RelayerAccount, Retried, Share, SlotRow, SlotState, TxAttempt, WaitingRow, abandon_slots, await_deposit,
-    count_waiting, defer_commands, finalize_slots, find_load, find_next_nonce, find_share, find_stored_nonce,
-    halve_slot, has_goal_event, insert_attempt, insert_slot, judge_slots, list_accounts, list_attempts,
-    list_commands, list_due_kinds, list_fees, list_live_commands, list_ready_commands, list_retired,
-    list_signers, list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast, mark_foreign,
-    mark_mined, mark_unmined, note_balance, note_fees, note_send_error, note_unable, release_deposited,
-    remake_slot, reserve_nonce, retry_command, trouble_command,
+    count_failures, count_waiting, defer_commands, finalize_slots, find_load, find_next_nonce, find_share,
+    find_stored_nonce, halve_slot, has_goal_event, insert_attempt, insert_slot, judge_slots, list_accounts,
+    list_attempts, list_commands, list_due_kinds, list_fees, list_live_commands, list_ready_commands,
+    list_retired, list_signers, list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast,
+    mark_foreign, mark_mined, mark_unmined, note_balance, note_fees, note_send_error, note_unable,
+    release_deposited, remake_slot, reserve_nonce, retry_command, trouble_command,
 };
 
 pub use sets::{OpenInSet, list_open_sets};

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::chain::backlog;
-use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
+use dvp_core::chain::{
+    ChainAnswer, ChainHead, Confirmation, SignedHash, WalletFacts, WalletKey, WalletReader, WalletReading,
+};
 use dvp_core::context::now;
 use dvp_core::engine::{CancelOutcome, Engine};
 use dvp_core::writer::{Outcome, Refusal};
@@ -29,11 +31,15 @@ const AMOUNT: u128 = 100_000_000;
 const RICH: WalletFacts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
 
 /// A chain on which every wallet has the same data. Wallet data is cached for a few seconds.
-struct Chain(Mutex<WalletFacts>);
+struct Chain(Mutex<WalletFacts>, Confirmation);
 
 impl WalletReader for Chain {
     fn head(&self) -> ChainAnswer<'_, ChainHead> {
         Box::pin(async { Ok(ChainHead { number: BlockNumber(1), hash: [1; 32] }) })
+    }
+
+    fn confirm<'a>(&'a self, _: &'a str, _: &'a SignedHash) -> ChainAnswer<'a, Confirmation> {
+        Box::pin(async { Ok(self.1) })
     }
 
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
@@ -43,7 +49,7 @@ impl WalletReader for Chain {
 }
 
 fn engine(harness: &Harness, facts: WalletFacts) -> Engine {
-    harness.engine_over(Arc::new(Chain(Mutex::new(facts))))
+    harness.engine_over(Arc::new(Chain(Mutex::new(facts), Confirmation::NoContract)))
 }
 
 fn of(wallet: &PrivateKeySigner, nonce: u128) -> IntentRequest {
@@ -236,10 +242,69 @@ async fn a_permit_that_a_failed_lock_made_public_is_its_partners_and_its_payees(
         fail_lock(&harness, &reference).await;
     }
     assert_eq!(harness.count("select count(*) from permit_published").await, 1);
-    // A new signature is a new permission.
+    // Another permit is a new permission.
     let other = order_at(now().plus_millis(5_000), &wallet, 0, &terms("000123456780"));
     decide(&harness, &engine, other).await.unwrap();
     harness.check_books().await;
+}
+
+/// An order that a contract pays for, with a signature in its owners' form.
+fn by_contract(signature: &str) -> IntentRequest {
+    let mut request = of(&PrivateKeySigner::random(), 0);
+    request.user = "0x00000000000000000000000000000000000000C7".to_owned();
+    request.permit.as_mut().unwrap().signature = signature.to_owned();
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contract_pays_with_what_it_confirms() {
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    // Its owners' recovery ids are none of an account's.
+    for signature in [format!("0x{}", "aB00".repeat(65)), format!("{}05", "00".repeat(64))] {
+        let request = by_contract(&signature);
+        let refused = [
+            (Confirmation::Refused, PermitDefect::Unconfirmed),
+            (
+                Confirmation::NoContract,
+                match signature.len() {
+                    130 => PermitDefect::SignatureV,
+                    _ => PermitDefect::SignatureLength,
+                },
+            ),
+        ];
+        for (answer, defect) in refused {
+            let engine = harness.engine_over(Arc::new(Chain(Mutex::new(RICH), answer)));
+            assert_eq!(decide(&harness, &engine, request.clone()).await, Err(defect));
+        }
+        let engine = harness.engine_over(Arc::new(Chain(Mutex::new(RICH), Confirmation::Confirmed)));
+        let reference = decide(&harness, &engine, request).await.unwrap();
+        let sent = serde_json::to_value(harness.command(&reference, "create").await.1).unwrap();
+        let digits = signature.trim_start_matches("0x").to_lowercase();
+        assert_eq!(sent["permit"]["signature"], format!("0x{digits}"), "byte for byte");
+        assert_eq!(sent["maker"], "0x00000000000000000000000000000000000000C7");
+        harness.run("delete from permit_use").await;
+    }
+    let poor = WalletFacts { balance: AMOUNT - 1, ..RICH };
+    let engine = harness.engine_over(Arc::new(Chain(Mutex::new(poor), Confirmation::Confirmed)));
+    let short = PermitDefect::Balance { held: AMOUNT - 1, needed: AMOUNT };
+    assert_eq!(decide(&harness, &engine, by_contract(&"11".repeat(65))).await, Err(short));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_public_permit_of_a_contract_stays_its_partners_in_other_bytes() {
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let engine = harness.engine_over(Arc::new(Chain(Mutex::new(RICH), Confirmation::Confirmed)));
+    let first = by_contract(&"11".repeat(130));
+    let reference = decide(&harness, &engine, first.clone()).await.unwrap();
+    fail_lock(&harness, &reference).await;
+    let mut other_bytes = again(&first);
+    let permit = other_bytes.permit.as_mut().unwrap();
+    permit.signature.push_str("00");
+    permit.token = permit.token.to_uppercase().replace("0X", "0x");
+    let outcome = orders::submit(&engine, &harness.other_tenant().await, other_bytes).await.unwrap();
+    assert_eq!(decided(outcome), Err(PermitDefect::Published));
 }
 
 #[tokio::test(flavor = "multi_thread")]

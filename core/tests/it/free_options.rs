@@ -57,7 +57,7 @@ async fn a_wallet_that_is_emptied_after_each_acceptance_cools_down() {
     let wallet = PrivateKeySigner::random();
     for round in 0..RULES.orders_of_wallet {
         let reference = submit(engine, acme, of(&wallet, 0)).await.unwrap();
-        let code = if round % 2 == 0 { "insufficient_funds" } else { "permit_nonce_used" };
+        let code = ["insufficient_funds", "permit_nonce_used", "permit_refused"][round as usize % 3];
         empty(&harness, &reference, code).await;
     }
     let refused = submit(engine, acme, of(&wallet, 0)).await.unwrap_err();

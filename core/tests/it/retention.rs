@@ -24,8 +24,8 @@ async fn insert(pool: &PgPool, name: &str, age: Duration) {
          values ('key_1', $1, 'ptn_1', now() - make_interval(secs => $2))",
         "insert into permit_use (chain_id, owner, nonce, token, amount, reference, locked_at) \
          values (1, $1, 0, '0xaa', 1, 'exe_1', now() - make_interval(secs => $2))",
-        "insert into permit_published (chain_id, owner, nonce, signature, reference, deadline) \
-         values (1, $1, 0, decode(repeat('01', 65), 'hex'), 'exe_1', extract(epoch from now() - make_interval(secs => $2))::int8)",
+        "insert into permit_published (chain_id, owner, signed, reference, deadline) \
+         values (1, $1, sha256('x'), 'exe_1', extract(epoch from now() - make_interval(secs => $2))::int8)",
         "insert into quote_request (partner_id, livemode, request_id, request, response, created_at) \
          select id, false, $1, '{}', '{}', now() - make_interval(secs => $2) from partner limit 1",
         "insert into firm_quote (quote_id, partner_id, livemode, request_id, terms, valid_until) \

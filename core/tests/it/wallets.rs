@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use dvp_core::chain::wallets::Wallets;
+use dvp_core::chain::wallets::{LookUp, LookedUp, Wallets};
 use dvp_core::chain::{
-    ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReaders,
-    WalletReading,
+    ChainAnswer, ChainHead, ChainUnavailable, Confirmation, SignedHash, WalletFacts, WalletKey, WalletReader,
+    WalletReaders, WalletReading,
 };
 use dvp_core::engine::{Engine, EngineError};
 use dvp_core::writer::{Outcome, Refusal};
@@ -71,6 +71,10 @@ impl WalletReader for Node {
         Box::pin(self.answer())
     }
 
+    fn confirm<'a>(&'a self, _: &'a str, _: &'a SignedHash) -> ChainAnswer<'a, Confirmation> {
+        Box::pin(async { self.answer().await.map(|_| Confirmation::NoContract) })
+    }
+
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
         Box::pin(async {
             self.reads.fetch_add(1, Ordering::SeqCst);
@@ -88,6 +92,10 @@ const CHAIN: i64 = 1;
 
 fn readers(node: Arc<Node>) -> WalletReaders {
     WalletReaders::from([(CHAIN, node as Arc<dyn WalletReader>)])
+}
+
+fn look_up(wallets: &Wallets, partner: &str, n: usize) -> LookUp {
+    wallets.look_up(partner, &(&wallet(n)).into())
 }
 
 fn wallet(n: usize) -> WalletKey {
@@ -138,7 +146,7 @@ async fn an_order_of_an_unknown_wallet_is_refused_in_time_and_delays_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_node_is_not_queried_about_unsigned_wallets() {
+async fn the_data_of_unsigned_wallets_is_not_read() {
     let harness = scenes::harness().await;
     let node = Node::answering(RICH, 10);
     let engine = harness.engine_over(node.clone());
@@ -149,27 +157,36 @@ async fn the_node_is_not_queried_about_unsigned_wallets() {
         matches!(refused, Ok(Outcome::Refused(Refusal::InvalidPermit(PermitDefect::Signer)))),
         "{refused:?}"
     );
-    assert_eq!(node.requested(), 0);
+    assert_eq!(node.requested(), 1, "whether it is a contract");
+    assert_eq!(node.reads.load(Ordering::SeqCst), 0);
+    let mut short = order_of(100_000_000, "12345678");
+    short.permit.as_mut().unwrap().signature.pop();
+    let refused = submit(&harness, &engine, short).await;
+    assert!(
+        matches!(refused, Ok(Outcome::Refused(Refusal::InvalidPermit(PermitDefect::SignatureLength)))),
+        "{refused:?}"
+    );
+    assert_eq!(node.requested(), 1, "no wallet signs so");
 }
 
 #[tokio::test]
 async fn one_partners_look_ups_leave_the_node_to_the_others() {
     let node = Node::answering(RICH, 0);
     let wallets = Wallets::new(readers(node.clone()));
-    let flood: Vec<_> = (0..400).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
-    let _joined: Vec<_> = (0..400).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
+    let flood: Vec<_> = (0..400).map(|n| look_up(&wallets, "hostile", n)).collect();
+    let _joined: Vec<_> = (0..400).map(|n| look_up(&wallets, "hostile", n)).collect();
     while node.requested() < 8 {
         tokio::task::yield_now().await;
     }
-    let good = wallets.look_up("good", &wallet(1000));
+    let good = look_up(&wallets, "good", 1000);
     while node.requested() < 9 {
         tokio::task::yield_now().await;
     }
     assert_eq!(node.at_once_max.load(Ordering::SeqCst), 9, "eight of the one, one of the other");
     node.answers.add_permits(500);
-    assert_eq!(good.await.unwrap(), RICH);
+    assert_eq!(good.await.unwrap(), LookedUp::Facts(RICH));
     for look_up in flood {
-        assert_eq!(look_up.await.unwrap(), RICH);
+        assert_eq!(look_up.await.unwrap(), LookedUp::Facts(RICH));
     }
     assert_eq!(node.requested(), 401, "look-ups of the same wallet are shared");
     assert!(node.at_once_max.load(Ordering::SeqCst) <= 9);
@@ -180,8 +197,8 @@ async fn one_partners_look_ups_leave_the_node_to_the_others() {
 #[tokio::test]
 async fn a_partner_with_too_many_unknown_wallets_is_refused_at_once() {
     let wallets = Wallets::new(readers(Node::answering(RICH, 0)));
-    let waiting: Vec<_> = (0..1024).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
-    assert!(wallets.look_up("hostile", &wallet(1024)).await.is_err());
+    let waiting: Vec<_> = (0..1024).map(|n| look_up(&wallets, "hostile", n)).collect();
+    assert!(look_up(&wallets, "hostile", 1024).await.is_err());
     assert!(waiting.iter().all(|look_up| look_up.peek().is_none()), "the others still wait");
 }
 
@@ -189,7 +206,7 @@ async fn a_partner_with_too_many_unknown_wallets_is_refused_at_once() {
 async fn known_wallets_are_read_again_after_a_new_block() {
     let node = Node::answering(RICH, 1000);
     let wallets = Wallets::new(readers(node.clone()));
-    wallets.look_up("acme", &wallet(1)).await.unwrap();
+    look_up(&wallets, "acme", 1).await.unwrap();
     let stop = tokio::sync::watch::Sender::new(false);
     let pool = PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:1/none").unwrap();
     let running = tokio::spawn(wallets.clone().run(pool, stop.subscribe()));
@@ -225,7 +242,7 @@ impl NamedScene for Cached {
         tokio::spawn(async move {
             let wallets = Wallets::new(readers(node.clone()));
             for key in &keys {
-                wallets.look_up("acme", key).await.unwrap();
+                wallets.look_up("acme", &key.into()).await.unwrap();
             }
             let blocks = async {
                 loop {

@@ -10,10 +10,10 @@
 use std::{sync::Arc, time::Instant};
 
 use dvp_core::{
-    chain::wallets::AGE_MAX,
-    chain::{ChainUnavailable, WalletFacts, WalletKey},
+    chain::wallets::{AGE_MAX, LookedUp, Question},
+    chain::{ChainUnavailable, WalletKey},
     context,
-    engine::{JudgedPermit, PermitCheck},
+    engine::PermitCheck,
     trace,
 };
 use dvp_domain::time::Timestamp;
@@ -53,6 +53,7 @@ pub(super) struct Parked {
     trading_day: i32,
     /// The parsed order as of its arrival.
     read: Result<Order, Rejection>,
+    question: Question,
     facts: OrderFacts,
     /// The order's trace. An order that another owner of the session had parked begins a new one.
     trace: Option<TraceContext>,
@@ -60,16 +61,19 @@ pub(super) struct Parked {
     unanswered: Unanswered,
 }
 
+/// Of an order that needs no look-up.
+const NO_WALLET: WalletKey = WalletKey { chain_id: 0, owner: String::new(), token: String::new() };
+
 /// The result of a look-up, and its time.
 pub(super) struct Answer {
-    facts: Result<WalletFacts, ChainUnavailable>,
+    found: Result<LookedUp, ChainUnavailable>,
     at: Instant,
 }
 
 /// The orders of a session that wait, and their look-ups.
 pub(super) struct ParkedOrders {
     waiting: Waiting<Parked, Answer>,
-    look_ups: JoinSet<(Ticket, Result<WalletFacts, ChainUnavailable>)>,
+    look_ups: JoinSet<(Ticket, Result<LookedUp, ChainUnavailable>)>,
 }
 
 impl ParkedOrders {
@@ -91,8 +95,8 @@ impl ParkedOrders {
     pub(super) async fn wait(&mut self) {
         while !self.waiting.has_decidable() {
             match self.look_ups.join_next().await {
-                Some(Ok((ticket, facts))) => {
-                    self.waiting.answered(ticket, Answer { facts, at: Instant::now() })
+                Some(Ok((ticket, found))) => {
+                    self.waiting.answered(ticket, Answer { found, at: Instant::now() })
                 }
                 Some(Err(failed)) => {
                     error!(%failed, "wallet look-up task ended; its order stays parked for the next owner")
@@ -117,23 +121,24 @@ impl OrderEntry {
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let check = self.engine.check_permit(&self.tenant, &order.request, order.signer.as_ref());
-        let (wallet, is_known) = match &check {
-            PermitCheck::Judged(permit) => (permit.wallet().cloned(), true),
-            PermitCheck::UnknownWallet(wallet) => (Some(wallet.clone()), false),
+        let (question, is_known) = match &check {
+            PermitCheck::Judged(permit) => (permit.wallet().map(Question::from), true),
+            PermitCheck::Unknown(unknown) => (Some(unknown.question.clone()), false),
         };
-        let arrival = self.parked.waiting.arrival(&order.cl_ord_id.id, wallet.as_ref(), is_known);
-        match (arrival, check, wallet) {
+        let wallet = question.as_ref().map(|question| &question.wallet);
+        let arrival = self.parked.waiting.arrival(&order.cl_ord_id.id, wallet, is_known);
+        match (arrival, check, question) {
             (Arrival::Proceeds, PermitCheck::Judged(permit), _) => {
                 let at = Slot::take(turn);
                 self.submit((order, facts), permit, at, false).await
             }
-            (Arrival::Waits | Arrival::Proceeds, _, Some(wallet)) => {
+            (Arrival::Waits | Arrival::Proceeds, _, Some(question)) => {
                 let now = turn.sending_time().time;
                 if self.used(&order.cl_ord_id.id, message, now).await?.is_some() {
                     let duplicate = ReportContent::duplicate();
                     return self.refuse_order(&order.cl_ord_id.id, &facts, &duplicate, turn).await;
                 }
-                self.park(message, order, facts, wallet, turn).await
+                self.park(message, order, facts, question, turn).await
             }
             (Arrival::IsDuplicate, _, _) => {
                 self.refuse_order(&order.cl_ord_id.id, &facts, &ReportContent::duplicate(), turn).await
@@ -173,7 +178,7 @@ impl OrderEntry {
         message: MessageRef<'_>,
         order: Order,
         facts: OrderFacts,
-        wallet: WalletKey,
+        question: Question,
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let parked = ParkedOrder {
@@ -188,30 +193,33 @@ impl OrderEntry {
         info!(
             session = self.session.session_id,
             cl_ord_id = order.cl_ord_id.id,
-            wallet = wallet.owner,
+            wallet = question.wallet.owner,
             "order parked for a wallet look-up"
         );
         let ClOrdId { id: cl_ord_id, trading_day } = order.cl_ord_id.clone();
         let unanswered = self.unanswered.take().unwrap_or_else(Unanswered::begin);
         let (message, trace) = (message.to_owned(), trace::current());
-        let parked = Parked { message, trading_day, read: Ok(order), facts, trace, unanswered };
-        self.wait_for(cl_ord_id, wallet, parked);
+        let parked = Parked { message, trading_day, read: Ok(order), question, facts, trace, unanswered };
+        self.wait_for(cl_ord_id, parked);
         Ok(commit)
     }
 
-    fn wait_for(&mut self, cl_ord_id: String, wallet: WalletKey, parked: Parked) {
-        let ticket = self.parked.waiting.push(cl_ord_id, wallet.clone(), parked);
-        self.look_up(ticket, &wallet);
+    fn wait_for(&mut self, cl_ord_id: String, parked: Parked) {
+        let question = parked.question.clone();
+        let ticket = self.parked.waiting.push(cl_ord_id, question.wallet.clone(), parked);
+        self.look_up(ticket, &question);
         self.show_parked();
     }
 
-    fn look_up(&mut self, ticket: Ticket, wallet: &WalletKey) {
+    fn look_up(&mut self, ticket: Ticket, question: &Question) {
         let wallets = self.engine.wallets();
         let partner_id = &self.tenant.partner_id;
-        if let Some(facts) = wallets.find(partner_id, wallet) {
-            return self.parked.waiting.answered(ticket, Answer { facts: Ok(facts), at: Instant::now() });
+        let known = if question.signed.is_none() { wallets.find(partner_id, &question.wallet) } else { None };
+        if let Some(facts) = known {
+            let found = Ok(LookedUp::Facts(facts));
+            return self.parked.waiting.answered(ticket, Answer { found, at: Instant::now() });
         }
-        let look_up = wallets.look_up(partner_id, wallet);
+        let look_up = wallets.look_up(partner_id, question);
         self.parked.look_ups.spawn(async move { (ticket, look_up.await) });
     }
 
@@ -245,16 +253,18 @@ impl OrderEntry {
                 .as_ref()
                 .ok()
                 .map(|order| self.engine.check_permit(&self.tenant, &order.request, order.signer.as_ref()));
-            let wallet = match check {
-                Some(PermitCheck::UnknownWallet(wallet)) => Some(wallet),
-                Some(PermitCheck::Judged(permit)) => permit.wallet().cloned(),
+            let question = match check {
+                Some(PermitCheck::Unknown(unknown)) => Some(unknown.question),
+                Some(PermitCheck::Judged(permit)) => permit.wallet().map(Question::from),
                 None => None,
             };
+            let is_known = question.is_none();
+            let question = question.unwrap_or_else(|| Question::from(&NO_WALLET));
             let unanswered = Unanswered::begin();
-            let parked = Parked { message, trading_day, read, facts, trace: None, unanswered };
-            match wallet {
-                Some(wallet) => self.wait_for(cl_ord_id, wallet, parked),
-                None => self.decide_next(cl_ord_id, parked),
+            let parked = Parked { message, trading_day, read, question, facts, trace: None, unanswered };
+            match is_known {
+                false => self.wait_for(cl_ord_id, parked),
+                true => self.decide_next(cl_ord_id, parked),
             }
         }
         self.show_parked();
@@ -263,10 +273,9 @@ impl OrderEntry {
 
     /// Marks an order as ready that needs no look-up any more, for example because its permit has expired.
     fn decide_next(&mut self, cl_ord_id: String, parked: Parked) {
-        let no_wallet = WalletKey { chain_id: 0, owner: String::new(), token: String::new() };
-        let ticket = self.parked.waiting.push(cl_ord_id, no_wallet, parked);
-        let not_queried = Err(ChainUnavailable("not queried".to_owned()));
-        self.parked.waiting.answered(ticket, Answer { facts: not_queried, at: Instant::now() });
+        let ticket = self.parked.waiting.push(cl_ord_id, NO_WALLET, parked);
+        let found = Err(ChainUnavailable("not queried".to_owned()));
+        self.parked.waiting.answered(ticket, Answer { found, at: Instant::now() });
     }
 
     /// Decides the next order whose look-up has ended. `None`: there is none.
@@ -279,16 +288,16 @@ impl OrderEntry {
             .as_ref()
             .ok()
             .map(|order| self.engine.check_permit(&self.tenant, &order.request, order.signer.as_ref()));
-        let is_unknown = matches!(check, Some(PermitCheck::UnknownWallet(_)));
-        if is_unknown && answer.facts.is_ok() && answer.at.elapsed() > AGE_MAX {
+        let is_unknown = matches!(check, Some(PermitCheck::Unknown(_)));
+        if is_unknown && answer.found.is_ok() && answer.at.elapsed() > AGE_MAX {
             // For example, the session's schedule window has ended.
-            let wallet = waiter.wallet.clone();
+            let question = waiter.order.question.clone();
             let ticket = self.parked.waiting.put_back(waiter);
-            self.look_up(ticket, &wallet);
+            self.look_up(ticket, &question);
             return Ok(None);
         }
-        let Waiter { cl_ord_id, wallet, order, .. } = waiter;
-        let Parked { message, trading_day, read, facts, trace: placed, mut unanswered } = order;
+        let Waiter { cl_ord_id, order, .. } = waiter;
+        let Parked { message, trading_day, read, facts, trace: placed, mut unanswered, .. } = order;
         let span = info_span!(
             "fix_parked_order",
             session = self.session.session_id,
@@ -301,8 +310,9 @@ impl OrderEntry {
         trace::mark(&span, context, placed);
         let (slot, numbers) = Slot::take(turn);
         let judged = match check {
-            Some(PermitCheck::Judged(permit)) => Some(permit),
-            Some(PermitCheck::UnknownWallet(_)) | None => None,
+            Some(PermitCheck::Judged(permit)) => Ok(permit),
+            Some(PermitCheck::Unknown(unknown)) => answer.found.map(|found| unknown.judged(found)),
+            None => Err(ChainUnavailable("not queried".to_owned())),
         };
         let subject = Subject::Parked(cl_ord_id.clone());
         let deciding = async {
@@ -321,8 +331,7 @@ impl OrderEntry {
                     return self.queue(self.part(numbers, render).using(&cl_ord_id)).await;
                 }
             };
-            let looked_up = answer.facts.map(|facts| JudgedPermit::of_wallet(wallet, facts));
-            match judged.map_or(looked_up, Ok) {
+            match judged {
                 Ok(permit) => self.submit((order, facts), permit, (slot, numbers), true).await,
                 Err(error) => {
                     warn!(%error, "order could not be queued");

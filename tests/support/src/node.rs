@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dvp_core::chain::{
-    ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
+    ChainAnswer, ChainHead, ChainUnavailable, Confirmation, SignedHash, WalletFacts, WalletKey, WalletReader,
+    WalletReading,
 };
 use dvp_domain::chain::BlockNumber;
 use tokio::sync::watch;
@@ -68,6 +69,10 @@ impl Node {
 impl WalletReader for Node {
     fn head(&self) -> ChainAnswer<'_, ChainHead> {
         Box::pin(self.answer())
+    }
+
+    fn confirm<'a>(&'a self, _: &'a str, _: &'a SignedHash) -> ChainAnswer<'a, Confirmation> {
+        Box::pin(async { self.answer().await.map(|_| Confirmation::NoContract) })
     }
 
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {

@@ -8,6 +8,7 @@ use dvp_domain::address::AddressFault;
 use dvp_domain::asset::{AssetDescriptor, AssetType};
 use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress};
 use dvp_domain::intent::{Bounds, IntentRequest, LIFETIME_DAYS_MAX, Permit, latest_deadline};
+use dvp_domain::permit::SIGNATURE_TEXT_MAX;
 use dvp_domain::time::Timestamp;
 use serde_json::{Map, Value};
 
@@ -197,7 +198,9 @@ fn permit(given: &Object<'_>) -> Result<Permit, ApiError> {
         spender: given.id_or_address("spender")?.to_owned(),
         nonce: given.units("nonce")?,
         deadline: given.seconds("deadline")?,
-        signature: given.text("signature")?.to_owned(),
+        signature: given
+            .required("signature", given.opt_text_of("signature", SIGNATURE_TEXT_MAX)?)?
+            .to_owned(),
     })
 }
 

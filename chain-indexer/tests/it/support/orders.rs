@@ -35,6 +35,8 @@ pub(crate) const TERMS: B256 = B256::repeat_byte(0x7e);
 pub(crate) struct Order {
     pub(crate) id: B256,
     pub(crate) maker: PrivateKeySigner,
+    /// The contract that pays, where the maker is its owner.
+    pub(crate) wallet: Option<Address>,
     pub(crate) token: Address,
     pub(crate) amount: U256,
     pub(crate) permitted: U256,
@@ -49,6 +51,10 @@ pub(crate) struct Order {
 impl Order {
     pub(crate) fn hashlock(&self) -> B256 {
         B256::from_slice(&Sha256::digest(self.preimage))
+    }
+
+    pub(crate) fn payer(&self) -> Address {
+        self.wallet.unwrap_or_else(|| self.maker.address())
     }
 }
 
@@ -68,6 +74,7 @@ impl Scene {
         Order {
             id: B256::repeat_byte(id),
             maker: self.maker.clone(),
+            wallet: None,
             token: self.token,
             amount: U256::from(100),
             permitted: U256::from(100),
@@ -86,6 +93,10 @@ impl Scene {
     }
 
     pub(crate) fn sign(&self, by: &PrivateKeySigner, order: &Order, spender: Address) -> Vec<u8> {
+        by.sign_hash_sync(&self.permit_digest(order, spender)).unwrap().as_bytes().to_vec()
+    }
+
+    pub(crate) fn permit_digest(&self, order: &Order, spender: Address) -> B256 {
         let domain = eip712_domain! {
             name: "Permit",
             version: "1",
@@ -99,7 +110,7 @@ impl Scene {
             nonce: order.nonce,
             deadline: U256::from(order.permit_deadline),
         };
-        by.sign_hash_sync(&message.eip712_signing_hash(&domain)).unwrap().as_bytes().to_vec()
+        message.eip712_signing_hash(&domain)
     }
 
     /// The maker's own signature for the escrow.
@@ -124,7 +135,7 @@ impl Scene {
     pub(crate) fn swap_params(&self, order: &Order, output: Orders::Output) -> IntentSettler::SwapParams {
         IntentSettler::SwapParams {
             intentId: order.id,
-            maker: order.maker.address(),
+            maker: order.payer(),
             solver: self.solver.address(),
             token: order.token,
             amount: order.amount,
@@ -137,7 +148,7 @@ impl Scene {
     /// The terms of every call about the order.
     pub(crate) fn terms(&self, order: &Order) -> Orders::Order {
         Orders::Order {
-            maker: order.maker.address(),
+            maker: order.payer(),
             solver: self.solver.address(),
             token: order.token,
             amount: order.amount,
@@ -215,9 +226,13 @@ impl Scene {
 
     /// The order as the engine inserts it. A permit signed for less than the amount is a forgery: it claims more.
     pub(crate) fn create_command(&self, order: &Order) -> ChainCommand {
+        self.signed_command(order, self.signed(order))
+    }
+
+    pub(crate) fn signed_command(&self, order: &Order, signature: Vec<u8>) -> ChainCommand {
         ChainCommand::Create(Box::new(CreateCommand {
             entity: order.id.to_string(),
-            maker: order.maker.address().to_string(),
+            maker: order.payer().to_string(),
             solver: self.solver.address().to_string(),
             token: order.token.to_string(),
             amount: order.amount.to_string(),
@@ -230,7 +245,7 @@ impl Scene {
                 amount: order.amount.max(order.permitted).to_string(),
                 nonce: order.nonce.to_string(),
                 deadline: order.permit_deadline,
-                signature: Bytes::from(self.signed(order)).to_string(),
+                signature: Bytes::from(signature).to_string(),
             }),
         }))
     }

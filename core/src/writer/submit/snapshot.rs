@@ -13,7 +13,7 @@ use dvp_domain::limit::Limits;
 use dvp_domain::liquidity::{AnswerId, Ask, Holdings, Market, Snapshot, Unlimited};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
-use dvp_domain::permit::{self, PermitDefect};
+use dvp_domain::permit::PermitDefect;
 use dvp_domain::quote::FirmTerms;
 use dvp_domain::range::Meeting;
 use dvp_domain::terms::Terms;
@@ -442,9 +442,7 @@ fn met_at(market: &Market<'_>, rested: &NewRestingRange) -> Option<Timestamp> {
 /// The permit of a submission whose wallet was read.
 fn permit_id(submission: &Submission) -> Option<PermitId> {
     let (permit, wallet) = (submission.request.permit.as_ref()?, submission.wallet.as_ref()?);
-    let (chain_id, owner) = wallet.key.wallet();
-    let signature = permit::signature(permit).ok()?;
-    Some(PermitId { chain_id, owner, nonce: permit.nonce.get(), signature })
+    Some(PermitId::of(permit, wallet.key.wallet()))
 }
 
 /// The holds of the submissions' paying wallets, from the lowest of their chain nonces on.

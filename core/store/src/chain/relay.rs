@@ -25,9 +25,9 @@ pub use attempts::{TxAttempt, insert_attempt, list_attempts, mark_broadcast, not
 pub use fees::{ChainFees, list_fees, note_fees};
 pub use operators::{CommandFilter, CommandState, CommandView, Retried, list_commands, retry_command};
 pub use slots::{
-    Load, NewSlot, SlotRow, SlotState, abandon_slots, finalize_slots, find_load, halve_slot, insert_slot,
-    judge_slots, list_retired, list_unsettled_slots, lowest_waiting, mark_foreign, mark_mined, mark_unmined,
-    remake_slot,
+    Load, NewSlot, SlotRow, SlotState, abandon_slots, count_failures, finalize_slots, find_load, halve_slot,
+    insert_slot, judge_slots, list_retired, list_unsettled_slots, lowest_waiting, mark_foreign, mark_mined,
+    mark_unmined, remake_slot,
 };
 
 use super::{address, bigint, hash};

@@ -9,21 +9,32 @@
 
 use std::collections::HashMap;
 
-use dvp_domain::permit::{self, PermitSignature};
+use dvp_domain::canonical::sha256;
+use dvp_domain::intent::Permit;
 use dvp_domain::terms::Terms;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
 use crate::{StoreError, statement};
 
-/// A permit by its wallet, its nonce and its signature, which no one but the wallet can make for another permit.
+/// A permit by its wallet and by what the wallet signed. It is not known by its signature: of a wallet that is a contract,
+/// anyone may write a public one in other bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PermitId {
-    pub chain_id: i64,
+    chain_id: i64,
     /// Lowercase address.
-    pub owner: String,
-    pub nonce: u128,
-    pub signature: PermitSignature,
+    owner: String,
+    signed: [u8; 32],
+}
+
+impl PermitId {
+    /// `owner` in lower case.
+    pub fn of(permit: &Permit, (chain_id, owner): (i64, String)) -> Self {
+        let Permit { token, amount_minor, spender, nonce, deadline, signature: _ } = permit;
+        let [token, spender] = [token, spender].map(|address| address.to_lowercase());
+        let signed = sha256(&format!("{token} {amount_minor} {spender} {nonce} {deadline}"));
+        Self { chain_id, owner, signed }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,9 +49,7 @@ impl PublishedPermit {
     /// The permit of an order, if its input is pulled with one, on its chain.
     pub fn of(terms: &Terms, chain_id: i64) -> Option<Self> {
         let permit = terms.request.permit.as_ref().filter(|_| terms.locks())?;
-        let owner = terms.request.user.to_lowercase();
-        let signature = permit::signature(permit).ok()?;
-        let id = PermitId { chain_id, owner, nonce: permit.nonce.get(), signature };
+        let id = PermitId::of(permit, (chain_id, terms.request.user.to_lowercase()));
         Some(Self { id, reference: terms.reference.to_string(), deadline: permit.deadline })
     }
 }
@@ -49,15 +58,14 @@ impl PublishedPermit {
 pub async fn insert(conn: &mut PgConnection, published: &[PublishedPermit]) -> Result<(), StoreError> {
     let ids: Vec<&PermitId> = published.iter().map(|one| &one.id).collect();
     let keys = Keys::of(&ids);
-    let sql = "insert into permit_published (chain_id, owner, nonce, signature, reference, deadline) \
-         select c, o, n::numeric, s, r, d \
-         from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::int8[]) as u (c, o, n, s, r, d) \
+    let sql = "insert into permit_published (chain_id, owner, signed, reference, deadline) \
+         select c, o, s, r, d \
+         from unnest($1::int8[], $2::text[], $3::bytea[], $4::text[], $5::int8[]) as u (c, o, s, r, d) \
          on conflict on constraint permit_published_pkey do nothing";
     let parameters = (
         keys.chains,
         keys.owners,
-        keys.nonces,
-        keys.signatures,
+        keys.signed,
         published.iter().map(|one| one.reference.as_str()).collect::<Vec<_>>(),
         published.iter().map(|one| i64::try_from(one.deadline).unwrap_or(i64::MAX)).collect::<Vec<_>>(),
     );
@@ -72,11 +80,11 @@ pub async fn find(
     let ids: Vec<&PermitId> = permits.iter().collect();
     let keys = Keys::of(&ids);
     let sql = "select u.at, e.terms \
-         from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[]) with ordinality as u (c, o, n, s, at) \
-         join permit_published p on p.chain_id = u.c and p.owner = u.o and p.nonce = u.n::numeric and p.signature = u.s \
+         from unnest($1::int8[], $2::text[], $3::bytea[]) with ordinality as u (c, o, s, at) \
+         join permit_published p on p.chain_id = u.c and p.owner = u.o and p.signed = u.s \
          join execution e on e.reference = p.reference";
     let rows: Vec<(i64, Json<Terms>)> =
-        statement::list(conn, sql, (keys.chains, keys.owners, keys.nonces, keys.signatures)).await?;
+        statement::list(conn, sql, (keys.chains, keys.owners, keys.signed)).await?;
     let named = |at: i64| permits.get(usize::try_from(at).ok()?.checked_sub(1)?).cloned();
     Ok(rows.into_iter().filter_map(|(at, Json(terms))| Some((named(at)?, terms))).collect())
 }
@@ -84,8 +92,7 @@ pub async fn find(
 struct Keys<'a> {
     chains: Vec<i64>,
     owners: Vec<&'a str>,
-    nonces: Vec<String>,
-    signatures: Vec<&'a [u8]>,
+    signed: Vec<&'a [u8]>,
 }
 
 impl<'a> Keys<'a> {
@@ -93,8 +100,7 @@ impl<'a> Keys<'a> {
         Self {
             chains: permits.iter().map(|one| one.chain_id).collect(),
             owners: permits.iter().map(|one| one.owner.as_str()).collect(),
-            nonces: permits.iter().map(|one| one.nonce.to_string()).collect(),
-            signatures: permits.iter().map(|one| one.signature.as_bytes().as_slice()).collect(),
+            signed: permits.iter().map(|one| one.signed.as_slice()).collect(),
         }
     }
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use chrono::{DateTime, Utc};
 use dvp_core::chain::expected::goal;
-use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
+use dvp_core::chain::{
+    ChainAnswer, ChainHead, Confirmation, SignedHash, WalletFacts, WalletKey, WalletReader, WalletReading,
+};
 use dvp_domain::chain::{BlockNumber, ChainCommand, ChainFact};
 use dvp_store::chain::{publish_events, publish_late_events};
 use sqlx::types::Json;
@@ -66,6 +68,10 @@ pub(super) struct Wallets(Mutex<HashSet<(u64, String)>>);
 impl WalletReader for Wallets {
     fn head(&self) -> ChainAnswer<'_, ChainHead> {
         Box::pin(async { Ok(HEAD) })
+    }
+
+    fn confirm<'a>(&'a self, _: &'a str, _: &'a SignedHash) -> ChainAnswer<'a, Confirmation> {
+        Box::pin(async { Ok(Confirmation::NoContract) })
     }
 
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {

@@ -14,7 +14,8 @@ use sqlx::{PgTransaction, Row};
 
 pub use self::load::{Load, find_load, list_retired, list_unsettled_slots, lowest_waiting};
 pub use self::outcomes::{
-    abandon_slots, finalize_slots, halve_slot, judge_slots, mark_foreign, mark_mined, mark_unmined,
+    abandon_slots, count_failures, finalize_slots, halve_slot, judge_slots, mark_foreign, mark_mined,
+    mark_unmined,
 };
 use super::super::{bigint, hash, unsigned};
 use super::attempts::TxAttempt;

@@ -22,6 +22,15 @@ macro_rules! wait_after_failures {
     };
 }
 
+/// In how many blocks a transaction did not carry a command out.
+pub async fn count_failures(conn: &mut PgConnection, command: i64) -> Result<i64, StoreError> {
+    let sql =
+        "select count(*) from slot_command failed join nonce_slot earlier using (chain_id, signer, nonce)
+         where failed.command_id = $1 and not failed.live and failed.dropped_at is null
+           and earlier.state in ('mined', 'final')";
+    statement::load_value(conn, sql, (command,)).await
+}
+
 /// One of the slot's attempts is in a block; `is_final`: in a final block, unless another block of its number is
 /// indexed, because a node may still report an abandoned fork. When it failed, its commands are open again; anchors
 /// wait for [`judge_slots`].
