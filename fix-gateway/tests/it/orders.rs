@@ -52,7 +52,7 @@ async fn a_bad_order_is_rejected_with_its_reason() {
         (
             good("permit").replace("|20003=0x", "|20003=0xzz"),
             "99",
-            "PermitSignature(20003) is not a 65-byte hex value",
+            "PermitSignature(20003) is not a 65-byte hex value (of a user that is a contract: 65 to 2,048 bytes)",
         ),
         (order("type", "12345678", "40=3"), "11", "OrdType not supported"),
         (order("price", "12345678", "40=2"), "99", "Price required"),
