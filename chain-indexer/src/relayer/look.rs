@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout_at};
 /// The time limit of the other endpoints' answers. The relayer's turn waits for them.
 const OTHERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// In how many blocks a contract may refuse a permit that it confirms in simulations.
+/// How many transactions of a lock may fail in blocks, if a contract pays: it may confirm its permit in simulations alone.
 const REFUSED_MAX: i64 = 3;
 
 /// A command whose outlook is looked for, and the block at which it was found.
@@ -39,7 +39,9 @@ pub(super) struct Question<'a> {
     pub(super) head: &'a BlockHead,
 }
 
-/// Such a command is looked at by itself.
+const REFUSED: &str = "the wallet, a contract, lets the lock pass in simulations and fail in blocks";
+
+/// A lock that has failed so often is in no batch any more.
 pub(super) fn may_be_refused_in_blocks(row: &CommandRow) -> bool {
     matches!(row.kind, CommandKind::Create | CommandKind::Swap) && i64::from(row.tries) >= REFUSED_MAX
 }
@@ -105,9 +107,11 @@ impl Relayer {
             let message = format!("its last second, {}, is over by the service's clock", transfer.not_after);
             now = Outlook::Never { code: outlook::rejected(command), message };
         }
-        if now == Outlook::Possible && self.is_refused_in_blocks(row, command).await? {
-            let message = "the wallet confirms the permit in simulations and not in blocks".to_owned();
-            return Ok(Outlook::Never { code: "permit_refused", message });
+        let is_refused = self.is_refused_in_blocks(row, command).await?;
+        if now == Outlook::Possible && is_refused {
+            // A reorganization may include one of the failed transactions again, where it may succeed. So the command ends
+            // as any other: after its last second.
+            return Ok(Outlook::NotYet(REFUSED.to_owned()));
         }
         let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations.max(1)).0);
         if matches!(now, Outlook::NotYet(_) | Outlook::Blocked(_)) && releases(command) {
@@ -123,6 +127,9 @@ impl Relayer {
         }
         match self.outlook_at(self.provider(), question, deep).await? {
             Outlook::Never { .. } if releases(command) => Ok(self.put_to_the_vote(question, deep, now).await),
+            Outlook::Never { .. } if is_refused => {
+                Ok(Outlook::Never { code: "permit_refused", message: REFUSED.to_owned() })
+            }
             Outlook::Never { .. } => Ok(now),
             Outlook::Reached
             | Outlook::Possible
@@ -132,7 +139,7 @@ impl Relayer {
         }
     }
 
-    /// Whether a contract pays that has let several transactions fail.
+    /// Whether a contract pays, and the lock's transactions have failed often enough.
     async fn is_refused_in_blocks(
         &self,
         row: &CommandRow,

@@ -3,8 +3,7 @@
 use super::action::{self, ContractCall};
 use super::apart::{Failed, Part, REST};
 use super::batch::{self, ShortOfGas};
-use super::look::Question;
-use super::look::may_be_refused_in_blocks;
+use super::look::{Question, may_be_refused_in_blocks};
 use super::outlook::Outlook;
 use super::plan::{self, Room};
 use super::{RelayError, Relayer, Turn};

@@ -1,6 +1,6 @@
 //! Wallets that are contracts: what their owners sign, what they answer, and what a wallet takes back.
 
-use crate::support::{Chain, Order, Running, Scene, key, name, raw};
+use crate::support::{Chain, Order, Running, Scene, key, name, raw, until};
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, Bytes, TxKind, U256};
 use alloy::signers::SignerSync as _;
@@ -17,6 +17,7 @@ use dvp_chain_indexer::rpc::{self, Simulated};
 use dvp_core::chain::{Confirmation, SignedHash, WalletReader as _};
 use dvp_domain::chain::ChainFact;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const BY_SIGNATURES: u8 = 0;
 const REFUSES: u8 = 1;
@@ -192,7 +193,7 @@ async fn a_caller_short_of_gas_cannot_make_a_wallet_refuse() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wallet_that_confirms_in_simulations_only_is_given_up() {
+async fn a_wallet_that_confirms_in_simulations_only_costs_three_transactions() {
     let chain = Chain::new().await;
     let scene = &chain.scene;
     let wallet = wallet(scene, 1).await;
@@ -202,6 +203,12 @@ async fn a_wallet_that_confirms_in_simulations_only_is_given_up() {
     assert_eq!(outcome(scene, &order, signature.clone()).await, "ok");
     chain.command("two-faced", scene.signed_command(&order, signature)).await;
     let _running = Running::start(&chain);
+    until("three failures", async || chain.rows::<(i32,)>("select tries from chain_command").await == [(3,)])
+        .await;
+    // A fourth transaction would go after eight seconds.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(chain.rows::<(String,)>("select state from chain_command").await, [("pending".to_owned(),)]);
+    scene.mine_at(order.lock_by + 1).await;
     chain.state("two-faced", "create", "failed").await;
     let facts = chain.facts(order.id).await;
     let [ChainFact::CommandFailed { code, .. }] = facts.as_slice() else { panic!("{facts:?}") };
